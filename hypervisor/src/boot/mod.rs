@@ -1,0 +1,1 @@
+//! Image header, first instructions, EL2 MMU, secondary CPUs.

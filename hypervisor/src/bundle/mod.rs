@@ -1,0 +1,1 @@
+//! Reading the FIT that holds all guests.

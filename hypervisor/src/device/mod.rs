@@ -1,0 +1,1 @@
+//! Virtual devices behind one MMIO bus.

@@ -1,0 +1,1 @@
+//! Syndrome decode, one dispatch table, a handler for each exception class.

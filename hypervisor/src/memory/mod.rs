@@ -1,0 +1,1 @@
+//! Addresses, frames, the EL2 map, stage-2 tables.

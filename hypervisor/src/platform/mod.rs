@@ -1,0 +1,1 @@
+//! What the device tree says of the machine; drivers for what the hypervisor itself uses.

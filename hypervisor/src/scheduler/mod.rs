@@ -1,0 +1,1 @@
+//! Run queues, time slices, blocking, kicks between CPUs.

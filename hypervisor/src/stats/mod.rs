@@ -1,0 +1,1 @@
+//! Counters, clocks, histograms, the report.

@@ -1,0 +1,1 @@
+//! A VM and its vCPUs.

@@ -1,0 +1,1 @@
+//! The VMID allocator and its policies.

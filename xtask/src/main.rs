@@ -1,0 +1,2 @@
+//! Odometer's host tool.
+fn main() {}
