@@ -1,2 +1,23 @@
-//! Odometer's host tool.
-fn main() {}
+//! Odometer's host tool: everything that is done on the host, from finding QEMU to the
+//! table of a benchmark. `cargo xtask --help` lists what it can do.
+
+mod bench;
+mod cli;
+mod elf_check;
+mod image;
+mod linux;
+mod run;
+mod setup;
+mod test;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The command line: one subcommand for each thing that a person wants done.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::{bench, image, run, setup, test};
+
+/// Odometer's host tool: set up, build, run, bench and test.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, about, propagate_version = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Find or install what is missing: QEMU, the compiler's target, Debian's packages for Linux guests
+    Setup(setup::SetupArgs),
+    /// Build the hypervisor and the guest kernel, and print how large they are
+    Build(image::BuildArgs),
+    /// Boot a scenario, or one kernel, interactively on QEMU
+    Run(run::RunArgs),
+    /// Measure: VMID policies under many VMs (`vmid`, the default) or single operations (`micro`)
+    Bench(bench::BenchArgs),
+    /// Run the tests: on the host, in loom, and on QEMU
+    Test(test::TestArgs),
+}
+
+/// Parses the command line and does what it says.
+pub fn run() -> Result<ExitCode> {
+    match Cli::parse().command {
+        Command::Setup(args) => setup::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Build(args) => image::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Run(args) => run::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Test(args) => test::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// clap's own check of the definition: names that clash, defaults that don't parse.
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}
