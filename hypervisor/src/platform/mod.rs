@@ -1,1 +1,4 @@
 //! What the device tree says of the machine; drivers for what the hypervisor itself uses.
+
+pub mod fdt;
+pub mod machine;

@@ -1,0 +1,163 @@
+//! The interrupt controller, and which interrupts devices have at it (Devicetree specification 0.4, 2.4;
+//! Linux' bindings `arm,gic-v3` and `arm,arch_timer`).
+
+use arrayvec::ArrayVec;
+
+use super::{GicV3, TimerInterrupts};
+use crate::ids::IntId;
+use crate::platform::fdt::{Fault, Node, Reg, Tree, Value};
+
+/// Older interrupt controllers, so that their machines get a message that helps.
+const GIC_V2: [&str; 6] = [
+    "arm,gic-400",
+    "arm,cortex-a15-gic",
+    "arm,cortex-a9-gic",
+    "arm,cortex-a7-gic",
+    "arm,cortex-a5-gic",
+    "arm,eb11mp-gic",
+];
+
+/// The node of the machine's GICv3.
+pub(super) fn gic_node(tree: Tree<'_>) -> Result<Node<'_>, Fault<'_>> {
+    let mut old = None;
+    for node in tree.nodes().filter(|node| node.is_enabled()) {
+        if node.is_compatible("arm,gic-v3") {
+            return Ok(node);
+        }
+        if GIC_V2.iter().any(|model| node.is_compatible(model)) {
+            old = Some(node);
+        }
+    }
+    match old {
+        Some(node) => {
+            let model = node.texts("compatible").next().unwrap_or("");
+            let remedy = "a GICv2 can't be driven; a GICv3 or later is needed (QEMU: -M virt,gic-version=3)";
+            Err(Fault::new(node, "compatible", Value::Text(model), remedy))
+        }
+        None => {
+            let remedy = "a node compatible with \"arm,gic-v3\" is needed (QEMU: -M virt,gic-version=3)";
+            Err(Fault::of("interrupt controller", "", Value::Missing, remedy))
+        }
+    }
+}
+
+/// The GICv3 that `node` describes.
+pub(super) fn gic(node: Node<'_>) -> Result<GicV3, Fault<'_>> {
+    /// Both frames of a distributor or redistributor are 64 KiB (IHI 0069, 12.8 and 12.10).
+    const FRAME: u64 = 0x1_0000;
+    let region = |index: usize, least: u64| -> Result<Reg, Fault<'_>> {
+        let Some(reg) = node.reg(index)? else {
+            let remedy = "regions of the distributor and of each of #redistributor-regions are needed";
+            return Err(Fault::new(node, "reg", Value::Missing, remedy));
+        };
+        if reg.size < least || !reg.address.is_multiple_of(FRAME) {
+            let remedy = "a distributor has 64 KiB, a redistributor region at least 128 KiB, 64 KiB aligned";
+            return Err(Fault::new(node, "reg", Value::Hex(reg.address), remedy));
+        }
+        Ok(reg)
+    };
+    let dist = region(0, FRAME)?.into();
+    let count = node.u32("#redistributor-regions")?.unwrap_or(1);
+    let mut redist = ArrayVec::new();
+    if count == 0 || count as usize > redist.capacity() {
+        let remedy = "1 to 16 regions are supported";
+        return Err(Fault::new(node, "#redistributor-regions", Value::Number(count.into()), remedy));
+    }
+    for index in 1..=count as usize {
+        redist.push(region(index, 2 * FRAME)?.into());
+    }
+    let redist_stride = node.u64("redistributor-stride")?;
+    if let Some(stride) = redist_stride.filter(|stride| *stride < 2 * FRAME || !stride.is_multiple_of(FRAME))
+    {
+        let remedy = "a multiple of 64 KiB, at least 128 KiB, is needed";
+        return Err(Fault::new(node, "redistributor-stride", Value::Hex(stride), remedy));
+    }
+    let maintenance = match interrupt(node, node, 0)? {
+        Some(intid) if intid.is_private() => intid,
+        Some(intid) => {
+            let remedy = "the maintenance interrupt must be a PPI";
+            return Err(Fault::new(node, "interrupts", Value::Number(intid.0.into()), remedy));
+        }
+        None => {
+            let remedy = "the maintenance interrupt is needed (QEMU: -M virt,virtualization=on)";
+            return Err(Fault::new(node, "interrupts", Value::Missing, remedy));
+        }
+    };
+    Ok(GicV3 { dist, redist, redist_stride, maintenance })
+}
+
+/// The architected timer.
+pub(super) fn timer<'a>(tree: Tree<'a>, gic: Node<'a>) -> Result<TimerInterrupts, Fault<'a>> {
+    let architected = |node: &Node<'_>| node.is_compatible("arm,armv8-timer");
+    let Some(node) = tree.nodes().find(|node| architected(node) && node.is_enabled()) else {
+        let remedy = "a node compatible with \"arm,armv8-timer\" is needed";
+        return Err(Fault::of("timer", "", Value::Missing, remedy));
+    };
+    // Without names the order is: secure physical, physical, virtual, EL2 physical, EL2 virtual.
+    let ppi = |name: &str, position: usize| {
+        let index = match node.has("interrupt-names") {
+            true => node.texts("interrupt-names").position(|text| text == name),
+            false => Some(position),
+        };
+        let intid = index.map_or(Ok(None), |index| interrupt(node, gic, index))?;
+        intid.filter(|intid| intid.is_private()).ok_or_else(|| {
+            let remedy = "PPIs of the physical, the virtual and the EL2 physical timer are needed";
+            Fault::new(node, "interrupts", Value::Missing, remedy)
+        })
+    };
+    let frequency = node.u32("clock-frequency")?;
+    if frequency == Some(0) {
+        let remedy = "a frequency in Hz is needed, or none at all to take CNTFRQ_EL0";
+        return Err(Fault::new(node, "clock-frequency", Value::Number(0), remedy));
+    }
+    Ok(TimerInterrupts { phys: ppi("phys", 1)?, virt: ppi("virt", 2)?, hyp: ppi("hyp-phys", 3)?, frequency })
+}
+
+/// Interrupt `index` of `node` at the interrupt controller `gic`.
+/// `None` where it has no such interrupt, or has it at another controller.
+///
+/// # Errors
+/// The specifier isn't one of a GICv3's, or names an interrupt that there can't be.
+pub(super) fn interrupt<'a>(node: Node<'a>, gic: Node<'a>, index: usize) -> Result<Option<IntId>, Fault<'a>> {
+    let cells = gic.u32("#interrupt-cells")?.unwrap_or(0);
+    if !(3..=4).contains(&cells) {
+        let remedy = "a GICv3's interrupts have 3 cells, or 4 with CPU partitions";
+        return Err(Fault::new(gic, "#interrupt-cells", Value::Number(cells.into()), remedy));
+    }
+    let (property, stride, skip) = match node.has("interrupts-extended") {
+        true => ("interrupts-extended", cells as usize + 1, 1),
+        false => ("interrupts", cells as usize, 0),
+    };
+    let values = node.cells(property)?;
+    let first = index.saturating_mul(stride);
+    let at_gic = if skip == 1 {
+        // Behind an entry of another controller nothing can be found by counting.
+        (0..=index).all(|entry| values.get(entry.saturating_mul(stride)) == gic.phandle())
+    } else {
+        interrupt_parent(node) == gic.phandle()
+    };
+    let cell = |offset: usize| values.get(first.saturating_add(skip + offset));
+    let (true, Some(kind), Some(number)) = (at_gic || node == gic, cell(0), cell(1)) else {
+        return Ok(None);
+    };
+    match (kind, number) {
+        (0, 0..988) => Ok(Some(IntId::spi(number))),
+        (1, 0..16) => Ok(Some(IntId::ppi(number))),
+        _ => {
+            let remedy = "SPI 0 to 987 (type 0) or PPI 0 to 15 (type 1) is needed";
+            Err(Fault::new(node, property, Value::Number(number.into()), remedy))
+        }
+    }
+}
+
+/// Phandle of the controller that a node's `interrupts` go to: its own property or the nearest ancestor's.
+fn interrupt_parent(node: Node<'_>) -> Option<u32> {
+    let mut at = Some(node);
+    while let Some(node) = at {
+        if let Ok(Some(phandle)) = node.u32("interrupt-parent") {
+            return Some(phandle);
+        }
+        at = node.parent();
+    }
+    None
+}
