@@ -1,1 +1,59 @@
-//! The VMID allocator and its policies.
+//! The VMID allocator: which tag of the TLB belongs to which VM, with generations.
+//!
+//! A VM's stage-1 and stage-2 translations are cached under the VMID in VTTBR_EL2 (Arm ARM DDI 0487, D8.17
+//! "Translation Lookaside Buffers"). There are fewer VMIDs than VMs may want, so they are given for a
+//! *generation*. When none is left the generation ends (a *rollover*): all guests' entries are flushed with
+//! one broadcast, and each VM gets a new id when it is next scheduled in. Guests that run meanwhile are not
+//! disturbed: a CPU's *active* id survives as *reserved*, and its VM keeps the VMID.
+//!
+//! Read in this order: `id` (what an id is), `slot` (what a VM and a CPU hold), `policy` (what schedule-out
+//! leaves behind: the experiment), `pool` (bitmap, reserved ids, rollover), [`Allocator`] (the fast path, and
+//! the way into the slow one). `docs/vmid.md` has the reasoning, the orderings and how it is tested.
+//!
+//! Nothing here touches a register: TLB operations and the clock are reached through [`TlbHardware`].
+
+mod allocator;
+mod counters;
+mod error;
+mod id;
+mod policy;
+mod pool;
+mod slot;
+mod sync;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use allocator::Allocator;
+pub use counters::VmidCounters;
+pub use error::{PolicyError, PoolError};
+pub use policy::Policy;
+pub use slot::{CpuSlot, VmidCell};
+
+use crate::ids::Vmid;
+
+/// Narrowest width of a VMID that may be asked for, in bits.
+pub const MIN_BITS: u8 = 4;
+/// Widest VMID of the architecture, in bits (ID_AA64MMFR1_EL1.VMIDBits: 8 or 16).
+pub const MAX_BITS: u8 = 16;
+
+/// What the allocator needs of the hardware.
+///
+/// The order of barriers within an operation is part of its contract (Arm ARM DDI 0487, D8.17.5 "TLB
+/// maintenance", and B2.3.12 on DSB): see each.
+pub trait TlbHardware {
+    /// Removes all EL1&0 entries, stage 1 and 2, of all VMIDs on all CPUs, and waits until that is so.
+    ///
+    /// `dsb ishst; tlbi alle1is; dsb ish; isb`. The first barrier makes the allocator's preceding stores, to
+    /// each CPU's active slot, visible before any entry is removed; the second one keeps the id that is
+    /// published next from being seen before the last entry is gone.
+    fn invalidate_all(&self);
+
+    /// Removes all EL1&0 entries, stage 1 and 2, of one VMID on all CPUs, and waits until that is so.
+    ///
+    /// `dsb ishst; tlbi vmalls12e1is; dsb ish; isb` while VTTBR_EL2 holds that VMID (and an empty root);
+    /// afterwards VTTBR_EL2 is as before.
+    fn invalidate_vmid(&self, vmid: Vmid);
+
+    /// The time in ticks of the system counter. Only differences matter; read on the slow path alone.
+    fn now(&self) -> u64;
+}

@@ -1,0 +1,72 @@
+//! The allocator's counters, and what they add up to.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A counter with one writer at a time: the slot's own CPU, or the lock's holder.
+///
+/// Load and store instead of an atomic add: nobody else writes it. Never loom's: nothing depends on its value.
+#[derive(Debug, Default)]
+pub(super) struct Tally(AtomicU64);
+
+impl Tally {
+    pub(super) const fn new() -> Self {
+        Tally(AtomicU64::new(0))
+    }
+
+    #[inline(always)]
+    pub(super) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// What happens under the lock. Written by its holder alone, read by anyone.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    pub(super) unchanged: Tally,
+    pub(super) reserved: Tally,
+    pub(super) allocations: Tally,
+    pub(super) rollovers: Tally,
+    pub(super) released: Tally,
+}
+
+/// The allocator's counters since boot. Counts, but for `slow_ticks`.
+///
+/// While CPUs are at work, values read are each right at some moment but not all at the same; once no CPU is in
+/// the allocator these hold exactly:
+///
+/// - `schedule_ins = fast + slow`
+/// - `slow = unchanged + reserved + allocations`
+/// - `tlbi_broadcast = broadcast_barriers = rollovers + released`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VmidCounters {
+    /// Times that a vCPU was scheduled in.
+    pub schedule_ins: u64,
+    /// Of these, without the lock.
+    pub fast: u64,
+    /// Of these, with the lock.
+    pub slow: u64,
+    /// Slow: the VM's id was of the current generation; only the CPU's active slot had to be set.
+    pub unchanged: u64,
+    /// Slow: the id was of an older generation, but reserved; the VM keeps its VMID.
+    pub reserved: u64,
+    /// Slow: the VM had no id, or lost it in a rollover; it was given one.
+    pub allocations: u64,
+    /// Times that the VMIDs ran out, a new generation began and all guests' TLB entries were flushed.
+    pub rollovers: u64,
+    /// Ended VMs that had a VMID to give back, each flushed by a targeted invalidation.
+    pub released: u64,
+    /// Broadcast TLB invalidations: one for each rollover (all VMIDs), one for each released VM (its own).
+    pub tlbi_broadcast: u64,
+    /// Local TLB invalidations, as reported to [`super::CpuSlot::count_local_invalidation`].
+    pub tlbi_local: u64,
+    /// `dsb ish` that waited for broadcast invalidations.
+    pub broadcast_barriers: u64,
+    /// CPUs that were interrupted out of their guests. No policy so far does that.
+    pub kicks: u64,
+    /// Time in the slow path, in ticks of [`super::TlbHardware::now`], waiting for the lock included.
+    pub slow_ticks: u64,
+}

@@ -1,0 +1,4 @@
+//! Tests of the allocator on the host. The concurrent ones are in `hypervisor/tests/loom_vmid.rs`.
+
+mod recorder;
+mod rules;
