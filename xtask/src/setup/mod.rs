@@ -1,9 +1,24 @@
-//! Finding or installing what the other commands need.
-//! (Stub: `setup` fills it in. Signatures that other modules rely on stand here.)
+//! Finding or installing what the other commands need: QEMU, a compiler for the bare-metal target, and the packages of
+//! Linux guests.
+//!
+//! What can be had without touching the machine is fetched into cargo's target directory; only QEMU is installed, and
+//! only with a person's consent or as root.
+
+mod apt;
+pub mod command;
+mod os;
+pub mod paths;
+mod privilege;
+mod qemu;
+mod sources;
+mod toolchain;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
+
+pub use apt::{Apt, unpack};
+pub use qemu::{PrivateQemu, oldest_beside as oldest_qemu};
 
 /// What `cargo xtask setup` is asked to do.
 #[derive(Debug, clap::Args)]
@@ -37,23 +52,41 @@ pub struct Qemu {
     pub version: (u32, u32, u32),
 }
 
-/// Finds the compiler for the bare-metal target, or says how to get it (or gets it).
+/// Finds the compiler for the bare-metal target, or gets it.
+///
+/// # Errors
+/// There is none and none can be had; the message says what would help.
 pub fn toolchain() -> Result<Toolchain> {
-    Ok(Toolchain {
-        cargo: std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from),
-        args: vec!["--target".into(), "aarch64-unknown-none-softfloat".into()],
-        envs: Vec::new(),
-        target: "aarch64-unknown-none-softfloat".into(),
-        version: "unknown".into(),
-    })
+    toolchain::ensure()
 }
 
-/// Finds QEMU (7.2 or later), or says how to get it (or gets it).
+/// Finds QEMU (7.2 or later), or gets it.
+///
+/// # Errors
+/// It is missing and can't be installed; the message shows the command that a person can run.
 pub fn qemu() -> Result<Qemu> {
-    Ok(Qemu { path: "qemu-system-aarch64".into(), version: (10, 0, 2) })
+    qemu::ensure()
 }
 
-/// Does `cargo xtask setup`.
-pub fn run(_args: &SetupArgs) -> Result<()> {
-    bail!("not there yet")
+/// Does `cargo xtask setup`: everything is looked at, even when one thing is missing, and each is reported.
+///
+/// # Errors
+/// Something is missing and can't be had.
+pub fn run(args: &SetupArgs) -> Result<()> {
+    toolchain::forget_failures();
+    let toolchain = toolchain().map(|found| format!("{} for {}", found.version, found.target));
+    let qemu = qemu().map(|found| format!("{} at {}", qemu::dotted(found.version), found.path.display()));
+    let linux = args.linux.then(|| crate::linux::packages().map(|packages| packages.description));
+    let mut missing = Vec::new();
+    for (what, result) in [("compiler", Some(toolchain)), ("QEMU", Some(qemu)), ("Linux guests", linux)] {
+        match result {
+            Some(Ok(found)) => println!("{what:<13} {found}"),
+            Some(Err(error)) => {
+                println!("{what:<13} missing");
+                missing.push(format!("{what}: {error:#}"));
+            }
+            None => println!("{what:<13} not asked for (--linux fetches their packages)"),
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { anyhow::bail!("{}", missing.join("\n")) }
 }

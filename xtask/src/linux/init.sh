@@ -1,0 +1,61 @@
+#!/bin/sh
+# The first process of Odometer's Linux guests. What it does stands on the kernel's command line:
+#   odometer.hackbench="OPTIONS"  run hackbench with these options, print a line for each run, power off
+#   odometer.runs=N               how often (1)
+#   odometer.messages=N           messages in a run, repeated in each line (0: not said)
+#   odometer.shell                a shell on the console; leaving it powers off (also when nothing else is asked for)
+export PATH=/bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev 2>/dev/null
+mkdir -p /dev/pts /dev/shm
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /tmp
+
+command_line=$(cat /proc/cmdline)
+
+# The value of a key on the command line: key="a b" or key=a.
+value() {
+    echo "$command_line" | sed -n -e "s/.*$1=\"\([^\"]*\)\".*/\1/p" -e t -e "s/.*$1=\([^ ]*\).*/\1/p"
+}
+
+# hackbench says `Time: 1.234`: seconds, of which we print nanoseconds. The shell has no fractions, so the decimal
+# point is moved by hand.
+nanoseconds() {
+    seconds=${1%.*}
+    fraction=$(echo "${1#*.}000000000" | cut -c 1-9)
+    echo "$seconds$fraction" | sed 's/^0*\(.\)/\1/'
+}
+
+# Keeps the kernel's own messages from falling into the middle of a line that a program reads.
+echo 1 > /proc/sys/kernel/printk
+
+options=$(value odometer.hackbench)
+runs=$(value odometer.runs)
+messages=$(value odometer.messages)
+
+if [ -n "$options" ]; then
+    # A guest that waits for random bytes measures its entropy, not its exits.
+    all=true
+    run=0
+    while [ "$run" -lt "${runs:-1}" ]; do
+        # shellcheck disable=SC2086  # the options are words
+        output=$(hackbench $options 2>&1)
+        status=$?
+        time=$(echo "$output" | sed -n 's/^Time: *\([0-9][0-9]*\.[0-9][0-9]*\).*/\1/p')
+        if [ "$status" -eq 0 ] && [ -n "$time" ]; then
+            ok=true
+        else
+            ok=false all=false time=0.0
+            echo "hackbench $options: exit status $status"
+            echo "$output"
+        fi
+        echo "@guest {\"schema\":1,\"kind\":\"messaging\",\"run\":$run,\"by\":\"hackbench\",\"messages\":${messages:-0},\"time_ns\":$(nanoseconds "$time"),\"ok\":$ok}"
+        run=$((run + 1))
+    done
+    echo "@guest {\"schema\":1,\"kind\":\"end\",\"ok\":$all}"
+else
+    echo "Linux $(uname -r) on $(nproc) CPUs, $(sed -n 's/MemTotal: *//p' /proc/meminfo). hackbench is here; leave the shell to power off."
+    setsid cttyhack sh -l
+fi
+poweroff -f

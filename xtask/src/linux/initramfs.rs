@@ -1,0 +1,87 @@
+//! The initramfs of a Linux guest: busybox, hackbench with its libraries, and our `/init`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::cpio::Archive;
+use super::libraries;
+
+/// The first process.
+const INIT: &str = include_str!("init.sh");
+/// Commands of busybox that get a name of their own, for init and for a person at the shell.
+const APPLETS: &[&str] = &[
+    "[", "awk", "basename", "cat", "chmod", "clear", "cp", "cttyhack", "cut", "date", "dd", "devmem", "df",
+    "dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "head", "hexdump", "id", "kill",
+    "less", "ln", "ls", "mkdir", "more", "mount", "mv", "nproc", "poweroff", "ps", "reboot", "rm", "sed",
+    "seq", "setsid", "sh", "sleep", "sort", "stty", "sync", "tail", "taskset", "tee", "test", "time", "top",
+    "tr", "true", "umount", "uname", "uptime", "usleep", "vi", "wc", "xargs", "yes",
+];
+/// Opened by name when a thread ends: without it glibc aborts in thread mode (`-T`).
+const OPENED_LATER: &[&str] = &["libgcc_s.so.1"];
+
+/// Builds the archive from unpacked packages.
+///
+/// # Errors
+/// A package lacks a file that is needed.
+pub fn build(roots: &[PathBuf]) -> Result<Vec<u8>> {
+    let busybox = first(roots, &["bin/busybox", "usr/bin/busybox"])?;
+    let hackbench = first(roots, &["usr/bin/hackbench"])?;
+    let libraries = libraries::closure(&hackbench, OPENED_LATER, roots)?;
+
+    let mut archive = Archive::default();
+    let mut directories: BTreeSet<String> =
+        ["bin", "dev", "etc", "proc", "root", "sys", "tmp"].map(str::to_owned).into();
+    for path in libraries.keys() {
+        let mut parents = Path::new(path.trim_start_matches('/')).ancestors().skip(1);
+        directories
+            .extend(parents.by_ref().filter_map(|p| p.to_str()).filter(|p| !p.is_empty()).map(str::to_owned));
+    }
+    // In the order of names, a parent comes before what is in it.
+    for directory in &directories {
+        archive.directory(directory)?;
+    }
+    archive.character_device("dev/console", 0o600, (5, 1))?;
+    archive.character_device("dev/null", 0o666, (1, 3))?;
+    archive.file("init", 0o755, INIT.as_bytes())?;
+    archive.file("bin/busybox", 0o755, &read(&busybox)?)?;
+    for applet in APPLETS {
+        archive.link(&format!("bin/{applet}"), "busybox")?;
+    }
+    archive.file("bin/hackbench", 0o755, &read(&hackbench)?)?;
+    for (path, file) in &libraries {
+        archive.file(path.trim_start_matches('/'), 0o755, &read(file)?)?;
+    }
+    archive.finish()
+}
+
+fn first(roots: &[PathBuf], paths: &[&str]) -> Result<PathBuf> {
+    let mut files = roots.iter().flat_map(|root| paths.iter().map(move |path| root.join(path)));
+    files.find(|file| file.is_file()).with_context(|| format!("no package has {}", paths.join(" or ")))
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
+    std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = build(&[PathBuf::from("/nonexistent")]).unwrap_err();
+        assert!(error.to_string().contains("busybox"), "{error}");
+    }
+
+    #[test]
+    fn init_uses_only_commands_that_are_there() {
+        for command in
+            ["mount", "mkdir", "cat", "sed", "cut", "uname", "nproc", "setsid", "cttyhack", "poweroff"]
+        {
+            assert!(APPLETS.contains(&command), "{command}");
+        }
+        assert!(INIT.starts_with("#!/bin/sh\n"));
+    }
+}
