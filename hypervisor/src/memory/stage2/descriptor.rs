@@ -1,0 +1,71 @@
+//! Stage-2 block and page descriptors (Arm ARM D8.3.2, D8.4.2, D8.6.5). For HCR_EL2.FWB = 0, whatever the CPU has.
+
+use crate::memory::address::Pa;
+use crate::memory::tables::{ADDRESS, leaf_kind};
+
+/// What kind of memory a range is, before the guest's own stage 1 says what it makes of it. The stricter of
+/// both holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// RAM: write-back cacheable, inner shareable.
+    Normal,
+    /// A device's registers: Device-nGnRE.
+    Device,
+}
+
+/// What a guest may do with a range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attr {
+    /// RAM or device.
+    pub kind: Kind,
+    /// Writes are allowed; reads always are.
+    pub write: bool,
+    /// Instruction fetches are allowed, at EL1 and EL0 alike.
+    pub execute: bool,
+}
+
+impl Attr {
+    /// A guest's RAM.
+    pub const RAM: Attr = Attr { kind: Kind::Normal, write: true, execute: true };
+    /// RAM that is shared with others until written: a write faults.
+    pub const RAM_READ_ONLY: Attr = Attr { kind: Kind::Normal, write: false, execute: true };
+    /// A device that the guest drives itself.
+    pub const DEVICE: Attr = Attr { kind: Kind::Device, write: true, execute: false };
+
+    /// The attribute bits of a descriptor.
+    pub(super) const fn bits(self) -> u64 {
+        let (memory, shareability) = match self.kind {
+            Kind::Normal => (MEMATTR_NORMAL, SH_INNER),
+            Kind::Device => (MEMATTR_DEVICE, 0),
+        };
+        let write = if self.write { S2AP_WRITE } else { 0 };
+        let execute = if self.execute { 0 } else { XN };
+        memory | shareability | S2AP_READ | write | AF | execute
+    }
+
+    /// Reads the attribute bits of a descriptor back.
+    pub(super) const fn from_bits(descriptor: u64) -> Self {
+        let kind = if descriptor & MEMATTR_NORMAL == MEMATTR_NORMAL { Kind::Normal } else { Kind::Device };
+        Self { kind, write: descriptor & S2AP_WRITE != 0, execute: descriptor & XN == 0 }
+    }
+}
+
+/// MemAttr, bits 5:2: Normal, outer and inner write-back.
+const MEMATTR_NORMAL: u64 = 0b1111 << 2;
+/// MemAttr: Device-nGnRE.
+const MEMATTR_DEVICE: u64 = 0b0001 << 2;
+/// S2AP, bits 7:6.
+const S2AP_READ: u64 = 1 << 6;
+const S2AP_WRITE: u64 = 1 << 7;
+/// SH, bits 9:8: inner shareable. Device memory is outer shareable whatever this says.
+const SH_INNER: u64 = 0b11 << 8;
+/// Access flag: set, so that no access faults for want of it.
+const AF: u64 = 1 << 10;
+/// XN, bit 54. With FEAT_XNX this is XN\[1\] with XN\[0\] = 0, which means the same: never execute.
+const XN: u64 = 1 << 54;
+
+/// A valid descriptor of `level` (1 to 3) that maps to `pa`, which is aligned to the level's span.
+#[inline]
+pub(super) const fn leaf(pa: Pa, attr: Attr, level: u8) -> u64 {
+    (pa.0 & ADDRESS) | attr.bits() | leaf_kind(level)
+}
