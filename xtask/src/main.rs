@@ -4,9 +4,13 @@
 mod bench;
 mod cli;
 mod elf_check;
+mod fit;
 mod image;
+mod interrupt;
 mod linux;
+mod paths;
 mod run;
+mod scenario;
 mod setup;
 mod test;
 
