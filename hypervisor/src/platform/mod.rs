@@ -2,3 +2,4 @@
 
 pub mod fdt;
 pub mod machine;
+pub mod options;

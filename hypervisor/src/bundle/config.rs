@@ -1,0 +1,148 @@
+//! A configuration of a bundle: one VM, or several alike.
+
+use core::fmt::Write;
+
+use arrayvec::{ArrayString, ArrayVec};
+
+use super::Image;
+use crate::ids::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
+use crate::memory::address::PAGE_SIZE;
+use crate::platform::fdt::{Fault, Node, Value};
+use crate::vm::layout;
+
+/// Longest name of a configuration, so that a VM's name with its number is short enough to be a prefix.
+const MAX_NAME: usize = 31;
+/// Longest command line of a guest: what Linux takes on arm64.
+const MAX_BOOTARGS: usize = 2047;
+
+/// A VM's name.
+pub type VmName = ArrayString<36>;
+
+/// What a VM is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VmConfig<'a> {
+    /// The configuration's name; see [`VmConfig::vm_name`].
+    pub name: &'a str,
+    /// How many VMs alike are made: at least 1.
+    pub count: u32,
+    /// vCPUs of each: 1 to [`MAX_VCPUS`].
+    pub vcpus: u32,
+    /// Bytes of RAM of each: whole pages.
+    pub memory: u64,
+    /// The physical CPU that each vCPU stays on; empty: wherever there is room. That the machine has these
+    /// CPUs isn't checked here.
+    pub pin: ArrayVec<u16, MAX_VCPUS>,
+    /// The command line.
+    pub bootargs: &'a str,
+    /// The kernel.
+    pub kernel: Image<'a>,
+    /// The initial RAM disk.
+    pub ramdisk: Option<&'a [u8]>,
+    /// A device tree to use in place of the generated one.
+    pub fdt: Option<&'a [u8]>,
+}
+
+impl<'a> VmConfig<'a> {
+    /// The name of VM number `index` of this configuration: numbered only where there are several.
+    pub fn vm_name(&self, index: u32) -> VmName {
+        vm_name(self.name, self.count, index)
+    }
+
+    /// Reads and checks the configuration `node`.
+    pub(super) fn read(node: Node<'a>, images: Node<'a>, data: &'a [u8]) -> Result<VmConfig<'a>, Fault<'a>> {
+        let name = node.name();
+        if name.len() > MAX_NAME {
+            return Err(Fault::new(node, "", Value::Text(name), "a name has at most 31 characters"));
+        }
+        let number = |property, default: u32, most: usize, remedy| {
+            let value = node.u32(property)?.unwrap_or(default);
+            match value >= 1 && value as usize <= most {
+                true => Ok(value),
+                false => Err(Fault::new(node, property, Value::Number(value.into()), remedy)),
+            }
+        };
+        let vcpus = number("odometer,vcpus", 1, MAX_VCPUS, "1 to 8 vCPUs are supported")?;
+        let count = number("odometer,count", 1, MAX_VMS, "1 to 256 VMs are supported")?;
+        let kernel = Image::named(node, "kernel", "kernel", images, data)?.ok_or(Fault::new(
+            node,
+            "kernel",
+            Value::Missing,
+            "the name of an image of type kernel is needed",
+        ))?;
+        let ramdisk = Image::named(node, "ramdisk", "ramdisk", images, data)?.map(|image| image.data);
+        let fdt = Image::named(node, "fdt", "flat_dt", images, data)?.map(|image| image.data);
+        let bootargs = node.text("bootargs")?.unwrap_or("");
+        if bootargs.len() > MAX_BOOTARGS {
+            let remedy = "a guest's command line has at most 2047 bytes";
+            return Err(Fault::new(node, "bootargs", Value::Bytes(bootargs.len()), remedy));
+        }
+        let memory = memory(node)?;
+        Ok(VmConfig { name, count, vcpus, memory, pin: pin(node, vcpus)?, bootargs, kernel, ramdisk, fdt })
+    }
+}
+
+/// RAM of each VM in bytes.
+fn memory<'a>(node: Node<'a>) -> Result<u64, Fault<'a>> {
+    const PROPERTY: &str = "odometer,memory";
+    let Some(memory) = node.u64(PROPERTY)? else {
+        return Err(Fault::new(node, PROPERTY, Value::Missing, "the VM's RAM in bytes is needed"));
+    };
+    let fault = |remedy| Err(Fault::new(node, PROPERTY, Value::Number(memory), remedy));
+    if !(layout::RAM_LEAST..=layout::RAM_MOST).contains(&memory) {
+        return fault("from 1 MiB to 255 GiB, in bytes, is needed");
+    }
+    if !memory.is_multiple_of(PAGE_SIZE) {
+        return fault("a multiple of 4096 bytes is needed");
+    }
+    Ok(memory)
+}
+
+/// The physical CPU of each vCPU.
+fn pin<'a>(node: Node<'a>, vcpus: u32) -> Result<ArrayVec<u16, MAX_VCPUS>, Fault<'a>> {
+    const PROPERTY: &str = "odometer,pin";
+    let cells = node.cells(PROPERTY)?;
+    let mut pin = ArrayVec::new();
+    if cells.is_empty() {
+        return Ok(pin);
+    }
+    if cells.len() != vcpus as usize {
+        let remedy = "a physical CPU for each vCPU is needed, no more and no less (4 bytes each)";
+        return Err(Fault::new(node, PROPERTY, Value::Bytes(cells.len() * 4), remedy));
+    }
+    for cpu in cells.iter() {
+        let fault = Fault::new(node, PROPERTY, Value::Number(cpu.into()), "CPUs are numbered from 0 to 127");
+        let valid = u16::try_from(cpu).ok().filter(|cpu| usize::from(*cpu) < MAX_CPUS).ok_or(fault)?;
+        // As many as vCPUs, which fit.
+        pin.try_push(valid).map_err(|_| fault)?;
+    }
+    Ok(pin)
+}
+
+/// The name of VM `index` of the `count` VMs of configuration `name`.
+fn vm_name(name: &str, count: u32, index: u32) -> VmName {
+    let mut text = VmName::new();
+    // The name has at most 31 characters and the number three: an error can't be.
+    let _ = match count {
+        1 => write!(text, "{name}"),
+        _ => write!(text, "{name}-{index}"),
+    };
+    text
+}
+
+/// Whether two configurations, each a name and a count, make VMs of the same name.
+pub(super) fn names_collide(a: (&str, u32), b: (&str, u32)) -> bool {
+    /// The number that `text` ends with behind `name` and a dash, as [`vm_name`] writes it.
+    fn number(name: &str, text: &str) -> Option<u32> {
+        let digits = text.strip_prefix(name)?.strip_prefix('-')?;
+        let canonical = digits == "0" || !digits.starts_with(['0', '+']);
+        digits.parse().ok().filter(|_| canonical)
+    }
+    match (a, b) {
+        ((a, 1), (b, 1)) => a == b,
+        ((one, 1), (many, count)) | ((many, count), (one, 1)) => {
+            number(many, one).is_some_and(|number| number < count)
+        }
+        // "x-1" and "x" can't meet: "x-1-0" has two numbers, which "x" never writes.
+        ((a, _), (b, _)) => a == b,
+    }
+}

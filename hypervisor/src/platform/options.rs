@@ -1,0 +1,228 @@
+//! The hypervisor's options: words `key=value` of the machine's command line (`/chosen/bootargs`).
+//!
+//! | option | values | default |
+//! |---|---|---|
+//! | `vmid.policy` | `clear`, `v3-no-clear`, `v3-clear-zero` | `clear` |
+//! | `vmid.bits` | 4 to 16 | what the CPUs have |
+//! | `sched.slice_us` | 100 to 10,000,000 microseconds | 10,000 |
+//! | `report.period_ms` | 0 (only at the end) to 86,400,000 milliseconds | 0 |
+//! | `console.prefix` | `on`, `off` | `on` |
+//! | `stats.histograms` | `on`, `off` | `on` |
+//!
+//! A wrong value or an unknown key in one of these namespaces is an error, not a default: a measurement
+//! must not run with something else than what was asked for. Other words are left to whoever they are for.
+
+use core::fmt;
+use core::str::FromStr;
+
+use arrayvec::ArrayString;
+
+use crate::vmid::Policy;
+
+/// The namespaces whose keys must all be known.
+const NAMESPACES: [&str; 6] = ["vmid", "sched", "report", "console", "stats", "trace"];
+
+/// What the command line asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// What happens to a CPU's active VMID at schedule-out.
+    pub policy: Policy,
+    /// Use fewer VMID bits than the CPUs have.
+    pub vmid_bits: Option<u8>,
+    /// Length of a time slice in microseconds.
+    pub slice_us: u32,
+    /// Time between two reports in milliseconds; 0: only at the end.
+    pub report_period_ms: u32,
+    /// Whether a guest's lines carry its name.
+    pub console_prefix: bool,
+    /// Whether the report has histograms.
+    pub histograms: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            policy: Policy::default(),
+            vmid_bits: None,
+            slice_us: 10_000,
+            report_period_ms: 0,
+            console_prefix: true,
+            histograms: true,
+        }
+    }
+}
+
+/// An option that can't be followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OptionError {
+    /// The key as it was given, cut off where it is very long.
+    pub key: ArrayString<32>,
+    /// The value as it was given, cut off where it is very long.
+    pub value: ArrayString<32>,
+    /// What would be right.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "option {}={}: {}", self.key, self.value, self.remedy)
+    }
+}
+
+impl core::error::Error for OptionError {}
+
+impl Options {
+    /// Reads the options in `bootargs`; of a key that comes twice the last one counts.
+    ///
+    /// # Errors
+    /// A key of ours is unknown, or its value isn't one of those in the table.
+    pub fn parse(bootargs: &str) -> Result<Options, OptionError> {
+        let mut options = Options::default();
+        for (key, value) in bootargs.split_ascii_whitespace().filter_map(own_option) {
+            options.set(key, value).map_err(|remedy| OptionError {
+                key: cut(key),
+                value: cut(value),
+                remedy,
+            })?;
+        }
+        Ok(options)
+    }
+
+    /// The words of `bootargs` that aren't options of ours, for a note in the log.
+    pub fn ignored(bootargs: &str) -> impl Iterator<Item = &str> {
+        bootargs.split_ascii_whitespace().filter(|word| own_option(word).is_none())
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
+        match key {
+            "vmid.policy" => {
+                let remedy = "one of clear, v3-no-clear, v3-clear-zero is needed";
+                self.policy = Policy::parse(value).map_err(|_| remedy)?;
+            }
+            "vmid.bits" => {
+                self.vmid_bits = Some(number(value, 4, 16).ok_or("a number from 4 to 16 is needed")?);
+            }
+            "sched.slice_us" => {
+                let remedy = "microseconds from 100 to 10000000 are needed";
+                self.slice_us = number(value, 100, 10_000_000).ok_or(remedy)?;
+            }
+            "report.period_ms" => {
+                let remedy = "milliseconds from 0 (only at the end) to 86400000 are needed";
+                self.report_period_ms = number(value, 0, 86_400_000).ok_or(remedy)?;
+            }
+            "console.prefix" => self.console_prefix = switch(value).ok_or(SWITCH)?,
+            "stats.histograms" => self.histograms = switch(value).ok_or(SWITCH)?,
+            _ => {
+                return Err("no such option; there are vmid.policy, vmid.bits, sched.slice_us, \
+                            report.period_ms, console.prefix and stats.histograms");
+            }
+        }
+        Ok(())
+    }
+}
+
+const SWITCH: &str = "on or off is needed";
+
+/// The key and value of a word in one of our namespaces; a word without `=` has an empty value.
+fn own_option(word: &str) -> Option<(&str, &str)> {
+    let (key, value) = word.split_once('=').unwrap_or((word, ""));
+    let (namespace, _) = key.split_once('.')?;
+    NAMESPACES.contains(&namespace).then_some((key, value))
+}
+
+fn number<T: FromStr + PartialOrd>(text: &str, least: T, most: T) -> Option<T> {
+    // `parse` would take a sign.
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|number| plain && (least..=most).contains(number))
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// As much of `text` as fits.
+fn cut<const N: usize>(text: &str) -> ArrayString<N> {
+    let mut cut = ArrayString::new();
+    // An error only says that the rest didn't fit.
+    let _ = text.chars().try_for_each(|c| cut.try_push(c));
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn defaults_without_options() {
+        assert_eq!(Options::parse(""), Ok(Options::default()));
+        assert_eq!(Options::parse("quiet root=/dev/vda x.y=z vmid=3"), Ok(Options::default()));
+    }
+
+    #[test]
+    fn every_option_is_read() {
+        let text = "vmid.policy=v3-clear-zero vmid.bits=4  sched.slice_us=500\treport.period_ms=1000 \
+                    console.prefix=off stats.histograms=off";
+        let expected = Options {
+            policy: Policy::parse("v3-clear-zero").unwrap(),
+            vmid_bits: Some(4),
+            slice_us: 500,
+            report_period_ms: 1000,
+            console_prefix: false,
+            histograms: false,
+        };
+        assert_eq!(Options::parse(text), Ok(expected));
+    }
+
+    #[test]
+    fn the_last_of_two_counts() {
+        assert_eq!(Options::parse("vmid.bits=4 vmid.bits=8").unwrap().vmid_bits, Some(8));
+    }
+
+    #[test]
+    fn a_wrong_value_names_key_value_and_remedy() {
+        let cases = [
+            ("vmid.policy=never", "clear"),
+            ("vmid.bits=3", "4 to 16"),
+            ("vmid.bits=17", "4 to 16"),
+            ("vmid.bits=+8", "4 to 16"),
+            ("vmid.bits=99999999999999999999999", "4 to 16"),
+            ("sched.slice_us=0", "100"),
+            ("report.period_ms=-1", "milliseconds"),
+            ("console.prefix=yes", "on or off"),
+            ("console.prefix", "on or off"),
+            ("stats.histograms=", "on or off"),
+            ("vmid.bit=8", "vmid.bits"),
+            ("trace.ring=on", "no such option"),
+        ];
+        for (text, remedy) in cases {
+            let message = Options::parse(text).unwrap_err().to_string();
+            let (key, value) = text.split_once('=').unwrap_or((text, ""));
+            assert!(message.contains(key) && message.contains(&value[..value.len().min(32)]), "{message}");
+            assert!(message.contains(remedy), "{message}");
+        }
+    }
+
+    #[test]
+    fn other_words_are_listed() {
+        let words: Vec<&str> = Options::ignored("quiet vmid.bits=8 root=/dev/vda").collect();
+        assert_eq!(words, ["quiet", "root=/dev/vda"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in ".{0,200}") {
+            let _ = Options::parse(&text).map_err(|error| error.to_string());
+        }
+
+        #[test]
+        fn no_key_or_value_panics(key in "(vmid|sched|report|console|stats|trace)\\.[a-z_é]{0,40}", value in "\\PC{0,60}") {
+            let _ = Options::parse(&format!("{key}={value}")).map_err(|error| error.to_string());
+        }
+    }
+}
