@@ -1,0 +1,96 @@
+//! A VM's virtual GIC, and what a guest's driver does with it.
+
+use crate::ids::{IntId, VcpuIndex};
+use crate::vgic::fake::{FakeLrs, SPURIOUS};
+use crate::vgic::{REDISTRIBUTOR_SIZE, Vgic};
+
+pub const V0: VcpuIndex = VcpuIndex(0);
+pub const V1: VcpuIndex = VcpuIndex(1);
+pub const TIMER: IntId = IntId(27);
+
+pub const SGI_BASE: u64 = 0x1_0000;
+
+/// A notifier that doesn't care.
+pub fn anybody(_: VcpuIndex) {}
+
+/// Collects what `action` notifies.
+pub fn notified(action: impl FnOnce(&mut dyn FnMut(VcpuIndex))) -> Vec<u8> {
+    let mut seen = Vec::new();
+    action(&mut |vcpu| seen.push(vcpu.0));
+    seen
+}
+
+pub fn dist_write(vgic: &Vgic, offset: u64, size: u8, value: u64) {
+    vgic.dist_write(V0, &FakeLrs::new(1), offset, size, value, &mut anybody);
+}
+
+pub fn redist_write(vgic: &Vgic, vcpu: VcpuIndex, offset: u64, size: u8, value: u64) {
+    assert!(offset < REDISTRIBUTOR_SIZE);
+    vgic.redist_write(vcpu, &FakeLrs::new(1), vcpu, offset, size, value, &mut anybody);
+}
+
+/// A VM whose guest has set its GIC up as Linux does: all in group 1, priority 0xa0, all enabled, SPIs routed to vCPU 0;
+/// SPIs below 64 level-triggered, from 64 up edge-triggered. Nothing needs attention.
+pub fn booted(vcpus: usize) -> Vgic {
+    let vgic = Vgic::new(vcpus);
+    for word in 1..3 {
+        dist_write(&vgic, 0x80 + 4 * word, 4, 0xffff_ffff);
+        dist_write(&vgic, 0x100 + 4 * word, 4, 0xffff_ffff);
+    }
+    for n in (32..96).step_by(4) {
+        dist_write(&vgic, 0x400 + n, 4, 0xa0a0_a0a0);
+    }
+    for n in 4..6 {
+        dist_write(&vgic, 0xc00 + 4 * n, 4, 0xaaaa_aaaa);
+    }
+    for vcpu in (0..vcpus as u8).map(VcpuIndex) {
+        redist_write(&vgic, vcpu, 0x14, 4, 0);
+        redist_write(&vgic, vcpu, SGI_BASE + 0x80, 4, 0xffff_ffff);
+        for n in (0..32).step_by(4) {
+            redist_write(&vgic, vcpu, SGI_BASE + 0x400 + n, 4, 0xa0a0_a0a0);
+        }
+        redist_write(&vgic, vcpu, SGI_BASE + 0x100, 4, 0xffff_ffff);
+    }
+    dist_write(&vgic, 0, 4, 0x13);
+    for vcpu in (0..vcpus as u8).map(VcpuIndex) {
+        assert!(vgic.flush(vcpu, &FakeLrs::new(1)).is_empty());
+        assert!(!vgic.attention(vcpu));
+    }
+    vgic
+}
+
+/// The vCPU enters the guest as the exit path does it: flushes if it must, and answers maintenance interrupts.
+pub fn enter(vgic: &Vgic, vcpu: VcpuIndex, lrs: &FakeLrs) {
+    if vgic.attention(vcpu) {
+        assert!(vgic.flush(vcpu, lrs).is_empty());
+    }
+    for _ in 0..4 {
+        lrs.check();
+        if !lrs.maintenance_asserted() {
+            return;
+        }
+        assert!(vgic.maintenance(vcpu, lrs).is_empty());
+    }
+    panic!("a storm of maintenance interrupts");
+}
+
+/// Enters, and has the guest take all that is there, one after the other; the INTIDs.
+pub fn take_all(vgic: &Vgic, vcpu: VcpuIndex, lrs: &FakeLrs) -> Vec<u32> {
+    let mut taken = Vec::new();
+    loop {
+        enter(vgic, vcpu, lrs);
+        let intid = lrs.acknowledge();
+        if intid == SPURIOUS {
+            return taken;
+        }
+        taken.push(intid);
+        assert!(taken.len() < 1000, "endless");
+        enter(vgic, vcpu, lrs);
+        lrs.end(intid);
+    }
+}
+
+/// ICC_SGI1R_EL1 for an SGI to the vCPUs in `targets`.
+pub fn sgi(intid: u64, targets: u64) -> u64 {
+    intid << 24 | targets
+}
