@@ -1,0 +1,174 @@
+//! A run without a person at the console: what it printed, with time-outs.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use super::Launch;
+use super::console::{Line, Splitter};
+use super::process::Process;
+use crate::interrupt;
+use crate::report::symbols;
+
+/// How many of the last lines are shown when something goes wrong.
+const SHOWN_LINES: usize = 25;
+
+/// How long a run may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Without a line on the console.
+    pub silence: Duration,
+    /// In all.
+    pub total: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { silence: Duration::from_secs(120), total: Duration::from_secs(900) }
+    }
+}
+
+/// What a run printed.
+#[derive(Debug, Clone, Default)]
+pub struct Captured {
+    /// All lines, records too.
+    pub lines: Vec<String>,
+    /// The hypervisor's records, in order.
+    pub reports: Vec<Value>,
+    /// Guests' records, in order, with the VM's name.
+    pub guests: Vec<(String, Value)>,
+    /// How long QEMU ran on the host.
+    pub elapsed: Duration,
+}
+
+impl Captured {
+    /// Takes a line in.
+    fn add(&mut self, text: &str) -> Result<()> {
+        match Line::parse(text) {
+            Line::Report(record) => self.reports.push(record),
+            Line::Guest { vm, record } => self.guests.push((vm, record)),
+            Line::Damaged { error, .. } => bail!("a record on the console is damaged ({error}): {text}"),
+            Line::Text(_) => {}
+        }
+        self.lines.push(text.into());
+        Ok(())
+    }
+
+    /// Whether a record of this kind is among the hypervisor's.
+    pub fn has(&self, kind: &str) -> bool {
+        self.reports.iter().any(|record| record["kind"] == kind)
+    }
+
+    /// What a log of the console would give.
+    pub fn from_log(log: &str) -> Result<Self> {
+        let mut captured = Self::default();
+        log.lines().try_for_each(|line| captured.add(line))?;
+        Ok(captured)
+    }
+}
+
+/// Runs QEMU until it ends by itself. `watch` sees each line as it comes.
+///
+/// # Errors
+/// QEMU that can't be started or ends with an error, a fault of the hypervisor, a time-out, Ctrl-C; QEMU has
+/// ended then, and what it printed last is in the message.
+pub fn capture(launch: &Launch, limits: &Limits, watch: &mut dyn FnMut(&str)) -> Result<Captured> {
+    let mut process = Process::start(launch, false)?;
+    // Open as long as QEMU runs: a closed standard input would be an end of file on the console.
+    let _stdin = process.child.stdin.take();
+    let lines = lines_of(process.child.stdout.take().context("QEMU has no standard output")?);
+    let errors = lines_of(process.child.stderr.take().context("QEMU has no standard error")?);
+
+    let started = Instant::now();
+    let mut last = started;
+    let mut captured = Captured::default();
+    let outcome = loop {
+        match lines.recv_timeout(Duration::from_millis(100)) {
+            Ok(line) => {
+                last = Instant::now();
+                watch(&line);
+                if let Err(error) = captured.add(&line) {
+                    break Err(error);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => break Ok(()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Err(error) = interrupt::check() {
+            process.kill();
+            return Err(error);
+        }
+        if last.elapsed() > limits.silence {
+            break Err(anyhow::anyhow!("nothing came on the console for {} s", limits.silence.as_secs()));
+        }
+        if started.elapsed() > limits.total {
+            break Err(anyhow::anyhow!("the run took more than {} s", limits.total.as_secs()));
+        }
+    };
+    captured.elapsed = started.elapsed();
+    let outcome = outcome.and_then(|()| end(&mut process, &errors, &captured, launch));
+    process.kill();
+    outcome.with_context(|| last_lines(&captured.lines))?;
+    Ok(captured)
+}
+
+/// Judges how QEMU ended after its console closed.
+fn end(process: &mut Process, errors: &Receiver<String>, captured: &Captured, launch: &Launch) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let status = loop {
+        if let Some(status) = process.ended()? {
+            break status;
+        }
+        ensure!(Instant::now() < deadline, "QEMU closed its console and did not end");
+        thread::sleep(Duration::from_millis(10));
+    };
+    if let Some(fault) = captured.reports.iter().find(|record| record["kind"] == "fault") {
+        let trace = symbols::describe_fault(fault, &launch.boot.kernel.with_extension(""));
+        bail!("the hypervisor faulted:\n{trace}");
+    }
+    if !status.success() {
+        let errors: Vec<String> = errors.iter().collect();
+        bail!("QEMU ended with {status}:\n{}", errors.join("\n"));
+    }
+    Ok(())
+}
+
+/// Reads a pipe to its end on a thread of its own.
+fn lines_of(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 16];
+        let mut splitter = Splitter::default();
+        loop {
+            match pipe.read(&mut buffer) {
+                // A send fails when nobody listens any more, and then the pipe is to be emptied all the same.
+                Ok(length @ 1..) => splitter.push(&buffer[..length], |line| drop(sender.send(line))),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        if let Some(rest) = splitter.finish() {
+            drop(sender.send(rest));
+        }
+    });
+    receiver
+}
+
+/// The end of the console for an error message.
+fn last_lines(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return "the console stayed empty".into();
+    }
+    let shown: VecDeque<&str> = lines.iter().rev().take(SHOWN_LINES).map(String::as_str).collect();
+    let shown: Vec<String> = shown.iter().rev().map(|line| format!("    {line}")).collect();
+    format!("the console's last lines were\n{}", shown.join("\n"))
+}
+
+#[cfg(test)]
+#[path = "capture_tests.rs"]
+mod tests;

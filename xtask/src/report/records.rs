@@ -1,0 +1,331 @@
+//! The hypervisor's records (docs/counters.md) as types. Entries that are zero are left out of a record, so
+//! everything has a default; fields that are not known here are passed over.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The version of the records that is understood.
+const SCHEMA: u64 = 1;
+
+/// What booted.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Boot {
+    /// The hypervisor's version.
+    pub version: String,
+    /// Physical CPUs.
+    pub cpus: u64,
+    /// The machine's RAM.
+    pub memory_bytes: u64,
+    /// Ticks of the counter in a second.
+    pub counter_hz: u64,
+    /// Bits of a VMID in use.
+    pub vmid_bits: u64,
+    /// The allocator's policy.
+    pub policy: String,
+    /// A time slice.
+    pub slice_us: u64,
+    /// The hypervisor's image in RAM.
+    pub image_bytes: u64,
+}
+
+/// What it cost to get to the first guest's first instruction.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Start {
+    /// From the hypervisor's first instruction, zeroing included.
+    pub to_first_guest_ns: u64,
+    /// Of it, zeroing guests' memory.
+    pub zeroing_ns: u64,
+    /// Of it, copying kernels and ramdisks.
+    pub copy_ns: u64,
+    /// VMs started.
+    pub vms: u64,
+    /// The most that a VM takes beside its RAM.
+    pub vm_overhead_bytes: u64,
+}
+
+/// Exits of one reason.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Reason {
+    /// How many.
+    pub count: u64,
+    /// Time in the hypervisor, in all.
+    pub time_ns: u64,
+    /// The longest one.
+    pub max_ns: u64,
+}
+
+/// Exits.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Exits {
+    /// All of them.
+    pub total: u64,
+    /// By reason.
+    pub by_reason: BTreeMap<String, Reason>,
+}
+
+/// Where the time went; of a CPU `idle` is set, of a VM or vCPU the others.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Times {
+    /// In the guest.
+    pub guest: u64,
+    /// In the hypervisor, for the guest.
+    pub hypervisor: u64,
+    /// Ready to run and not running.
+    pub ready: u64,
+    /// Waiting for an interrupt.
+    pub blocked: u64,
+    /// Powered off.
+    pub off: u64,
+    /// No vCPU to run.
+    pub idle: u64,
+}
+
+/// A VM's sums, or a vCPU's, or a CPU's.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Tally {
+    /// The VM's name.
+    pub vm: String,
+    /// The vCPU's index, of a vCPU.
+    pub vcpu: u64,
+    /// The CPU's number, of a CPU.
+    pub cpu: u64,
+    /// The VM's state, of a VM.
+    pub state: String,
+    /// Since the CPU started, of a CPU.
+    pub elapsed_ns: u64,
+    /// Where the time went.
+    pub time_ns: Times,
+    /// How often a vCPU was scheduled in.
+    pub schedule_ins: u64,
+    /// How often on another CPU than before.
+    pub migrations: u64,
+    /// How often it was made to exit by another CPU.
+    pub kicks: u64,
+    /// Exits.
+    pub exits: Exits,
+}
+
+/// The VMID allocator's counters.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Vmid {
+    /// The policy.
+    pub policy: String,
+    /// Bits of a VMID in use.
+    pub bits: u64,
+    /// Times that a vCPU was scheduled in.
+    pub schedule_ins: u64,
+    /// Of them, on the fast path.
+    pub fast: u64,
+    /// Of them, on the slow path.
+    pub slow: u64,
+    /// Slow paths that found their VMID reserved.
+    pub reserved: u64,
+    /// VMIDs newly given.
+    pub allocations: u64,
+    /// Generations ended.
+    pub rollovers: u64,
+    /// TLB invalidations on all CPUs.
+    pub tlbi_broadcast: u64,
+    /// TLB invalidations on one CPU.
+    pub tlbi_local: u64,
+    /// Barriers that wait for all CPUs.
+    pub broadcast_barriers: u64,
+    /// CPUs forced out of their guest.
+    pub kicks: u64,
+    /// The counter's ticks spent on the slow path.
+    pub slow_ticks: u64,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct End {
+    /// Since the hypervisor's start.
+    pub elapsed_ns: u64,
+    /// VMs that ran.
+    pub vms: u64,
+    /// VMs that the hypervisor stopped.
+    pub failed: u64,
+    /// Why the machine ends.
+    pub reason: String,
+}
+
+/// All records of a run; of those that are repeated, the last.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Report {
+    /// What booted.
+    pub boot: Boot,
+    /// The way to the first guest.
+    pub start: Start,
+    /// By name.
+    pub vms: BTreeMap<String, Tally>,
+    /// By VM's name and index.
+    pub vcpus: BTreeMap<(String, u64), Tally>,
+    /// By number.
+    pub cpus: BTreeMap<u64, Tally>,
+    /// The allocator.
+    pub vmid: Vmid,
+    /// The end; `None` if the run was cut off.
+    pub end: Option<End>,
+}
+
+impl Report {
+    /// Reads a run's records.
+    ///
+    /// # Errors
+    /// A record of another schema version, or with a field of another type.
+    pub fn read(records: &[Value]) -> Result<Self> {
+        let mut report = Self::default();
+        for record in records {
+            report.add(record).with_context(|| format!("the record {record}"))?;
+        }
+        Ok(report)
+    }
+
+    fn add(&mut self, record: &Value) -> Result<()> {
+        let schema = record["schema"].as_u64().unwrap_or(0);
+        ensure!(
+            schema == SCHEMA,
+            "has schema {schema}; this xtask reads {SCHEMA}: build both from one version"
+        );
+        match record["kind"].as_str().context("has no kind")? {
+            "boot" => self.boot = Boot::deserialize(record)?,
+            "start" => self.start = Start::deserialize(record)?,
+            "vm" => {
+                let tally = Tally::deserialize(record)?;
+                self.vms.insert(tally.vm.clone(), tally);
+            }
+            "vcpu" => {
+                let tally = Tally::deserialize(record)?;
+                self.vcpus.insert((tally.vm.clone(), tally.vcpu), tally);
+            }
+            "cpu" => {
+                let tally = Tally::deserialize(record)?;
+                self.cpus.insert(tally.cpu, tally);
+            }
+            "vmid" => self.vmid = Vmid::deserialize(record)?,
+            "end" => self.end = Some(End::deserialize(record)?),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Exits of all VMs.
+    pub fn exits(&self) -> Exits {
+        let mut sum = Exits::default();
+        for tally in self.vms.values() {
+            sum.total += tally.exits.total;
+            for (name, reason) in &tally.exits.by_reason {
+                let entry = sum.by_reason.entry(name.clone()).or_default();
+                entry.count += reason.count;
+                entry.time_ns += reason.time_ns;
+                entry.max_ns = entry.max_ns.max(reason.max_ns);
+            }
+        }
+        sum
+    }
+
+    /// What doesn't add up; nothing in a sound report.
+    pub fn inconsistencies(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let vms = self.vms.iter().map(|(name, tally)| (format!("VM {name}"), tally));
+        let cpus = self.cpus.iter().map(|(number, tally)| (format!("CPU {number}"), tally));
+        for (name, tally) in vms.chain(cpus) {
+            let sum: u64 = tally.exits.by_reason.values().map(|reason| reason.count).sum();
+            if sum != tally.exits.total {
+                faults.push(format!(
+                    "{name}: exits by reason sum to {sum}, the total is {}",
+                    tally.exits.total
+                ));
+            }
+        }
+        for (number, tally) in &self.cpus {
+            let time = &tally.time_ns;
+            let sum = time.guest + time.hypervisor + time.idle;
+            // Within 0.1 %.
+            if sum.abs_diff(tally.elapsed_ns) > tally.elapsed_ns / 1000 {
+                faults.push(format!(
+                    "CPU {number}: guest + hypervisor + idle are {sum} ns, elapsed are {} ns",
+                    tally.elapsed_ns
+                ));
+            }
+        }
+        if self.vmid.fast + self.vmid.slow != self.vmid.schedule_ins {
+            let Vmid { fast, slow, schedule_ins, .. } = &self.vmid;
+            faults
+                .push(format!("VMIDs: {fast} fast + {slow} slow paths are not {schedule_ins} schedule-ins"));
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qemu::capture::Captured;
+
+    const LOG: &str = r#"odometer: starting
+@odometer {"schema":1,"kind":"boot","version":"0.1.0","cpus":2,"counter_hz":1000000000,"vmid_bits":4,"policy":"clear"}
+@odometer {"schema":1,"kind":"start","to_first_guest_ns":900,"zeroing_ns":100,"vms":2,"vm_overhead_bytes":4096}
+a| hello
+@odometer {"schema":1,"kind":"vmid","policy":"clear","bits":4,"schedule_ins":7,"fast":7}
+@odometer {"schema":1,"kind":"vm","vm":"a","exits":{"total":3,"by_reason":{"hvc":{"count":2,"time_ns":20,"max_ns":15},"wfi":{"count":1}}}}
+@odometer {"schema":1,"kind":"vm","vm":"b","exits":{"total":1,"by_reason":{"hvc":{"count":1,"max_ns":30}}}}
+@odometer {"schema":1,"kind":"cpu","cpu":1,"elapsed_ns":100000,"time_ns":{"guest":60000,"hypervisor":10000,"idle":30050}}
+@odometer {"schema":1,"kind":"vmid","policy":"clear","bits":4,"schedule_ins":10,"fast":8,"slow":2,"rollovers":1}
+@odometer {"schema":1,"kind":"later","what":1}
+@odometer {"schema":1,"kind":"end","vms":2,"reason":"all VMs have ended"}"#;
+
+    fn report() -> Report {
+        Report::read(&Captured::from_log(LOG).unwrap().reports).unwrap()
+    }
+
+    #[test]
+    fn the_last_of_repeated_records_counts() {
+        let report = report();
+        assert_eq!((report.vmid.schedule_ins, report.vmid.rollovers), (10, 1));
+        assert_eq!(report.boot.policy, "clear");
+        assert_eq!(report.end.as_ref().unwrap().vms, 2);
+        assert_eq!(report.inconsistencies(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn exits_are_summed_over_vms() {
+        let exits = report().exits();
+        assert_eq!(exits.total, 4);
+        assert_eq!(exits.by_reason["hvc"], Reason { count: 3, time_ns: 20, max_ns: 30 });
+        assert_eq!(exits.by_reason["wfi"].count, 1);
+    }
+
+    #[test]
+    fn what_does_not_add_up_is_named() {
+        let mut report = report();
+        report.vmid.fast = 9;
+        report.vms.get_mut("a").unwrap().exits.total = 5;
+        report.cpus.get_mut(&1).unwrap().time_ns.idle = 40_000;
+        let faults = report.inconsistencies().join("\n");
+        assert!(
+            faults.contains("9 fast + 2 slow")
+                && faults.contains("VM a: exits")
+                && faults.contains("CPU 1: guest")
+        );
+    }
+
+    #[test]
+    fn another_schema_is_refused() {
+        let record = serde_json::json!({"schema": 2, "kind": "boot"});
+        assert!(format!("{:#}", Report::read(&[record]).unwrap_err()).contains("schema 2"));
+        let record = serde_json::json!({"schema": 1, "kind": "vm", "vm": 7});
+        assert!(Report::read(&[record]).is_err());
+    }
+}

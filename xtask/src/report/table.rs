@@ -1,0 +1,93 @@
+//! Tables in plain text, and numbers as people read them.
+
+use std::fmt;
+
+/// A table: a head, and rows of as many cells. The first column is flush left, the others flush right.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with this head.
+    pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
+        Self { rows: vec![head.into_iter().map(Into::into).collect()] }
+    }
+
+    /// Adds a row.
+    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            self.rows
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for (index, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let width = widths[column];
+                line += &if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+            }
+            writeln!(formatter, "{}", line.trim_end())?;
+            if index == 0 {
+                let rule: usize = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1);
+                writeln!(formatter, "{}", "-".repeat(rule))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A whole number in groups of three digits: `1,234,567`.
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{:.0}", number.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < 0.0 && digits != "0" { format!("-{text}") } else { text }
+}
+
+/// A difference in per cent with its sign; a dash where there is none to be had.
+pub fn percent(difference: Option<f64>) -> String {
+    difference.map_or("-".into(), |difference| format!("{difference:+.2} %"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(["policy", "time"]);
+        table.row(["clear", "1.5"]);
+        table.row(["v3-no-clear", "10.25 ± 1"]);
+        assert_eq!(
+            table.to_string(),
+            "policy            time\n----------------------\nclear              1.5\nv3-no-clear  10.25 ± 1\n"
+        );
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(grouped(0.0), "0");
+        assert_eq!(grouped(999.4), "999");
+        assert_eq!(grouped(145_348_264.0), "145,348,264");
+        assert_eq!(grouped(-1234.0), "-1,234");
+        assert_eq!(percent(Some(-8.094)), "-8.09 %");
+        assert_eq!(percent(None), "-");
+    }
+}
