@@ -15,6 +15,9 @@ use crate::memory::address::{Ipa, PAGE_SIZE};
 const RAW_OFFSET: u64 = 0x8_0000;
 /// What an `Image`'s distance to its `text_offset` is a multiple of, and what a device tree mustn't cross.
 const BLOCK: u64 = 2 << 20;
+/// Alignment of ramdisk and device tree: Linux gives the ramdisk's pages back to itself, and what shares a
+/// page with it would go too; its pages may be this large.
+const APART: u64 = 64 << 10;
 /// The ramdisk isn't put lower than this unless RAM is small.
 const RAMDISK_OFFSET: u64 = 128 << 20;
 
@@ -143,7 +146,7 @@ pub fn place(images: &Images<'_>) -> Result<Placement, PlacementError> {
         let (ramdisk, end) = match images.ramdisk {
             0 => (None, start),
             size => {
-                let start = ram.aligned("ramdisk", start, PAGE_SIZE, size)?;
+                let start = ram.aligned("ramdisk", start, APART, size)?;
                 (Some(Ipa(start)), ram.end_of("ramdisk", start, size)?)
             }
         };
@@ -197,7 +200,7 @@ impl Ram {
     /// A place for a device tree at or behind `start`: in one 2 MiB block, as the boot protocol asks.
     fn dtb(&self, start: u64, size: u64) -> Result<u64, PlacementError> {
         const WHAT: &str = "device tree";
-        let mut at = self.aligned(WHAT, start, PAGE_SIZE, size)?;
+        let mut at = self.aligned(WHAT, start, APART, size)?;
         let end = self.end_of(WHAT, at, size)?;
         if at / BLOCK != end.saturating_sub(1) / BLOCK {
             at = self.aligned(WHAT, at, BLOCK, size)?;

@@ -14,8 +14,12 @@
 
 mod check;
 mod fault;
+#[cfg(test)]
+pub(crate) mod model;
 mod node;
 mod reg;
+#[cfg(test)]
+mod tests;
 
 pub use check::{FdtError, HEADER_LEN, MAX_DEPTH, blob_size};
 pub use fault::{Fault, Place, Value};

@@ -13,9 +13,24 @@ use crate::platform::fdt::{Fault, Node, Tree, Value};
 /// It names a node that isn't there, or whose registers can't be found.
 pub(super) fn uart<'a>(tree: Tree<'a>, gic: Option<Node<'a>>) -> Result<Option<UartNode>, Fault<'a>> {
     let Some((node, options)) = stdout(tree)? else { return Ok(None) };
-    if !node.is_compatible("arm,pl011") && !node.is_compatible("arm,sbsa-uart") {
-        return Ok(None);
+    match is_pl011(node) {
+        true => pl011(node, options, gic).map(Some),
+        false => Ok(None),
     }
+}
+
+/// The first enabled PL011 of the tree whose registers can be found.
+pub(super) fn first_uart(tree: Tree<'_>) -> Option<UartNode> {
+    let candidates = tree.nodes().filter(|node| is_pl011(*node) && node.is_enabled());
+    candidates.filter_map(|node| pl011(node, "", None).ok()).next()
+}
+
+fn is_pl011(node: Node<'_>) -> bool {
+    node.is_compatible("arm,pl011") || node.is_compatible("arm,sbsa-uart")
+}
+
+/// What the tree says of the PL011 `node`; `options` are those of `stdout-path`.
+fn pl011<'a>(node: Node<'a>, options: &str, gic: Option<Node<'a>>) -> Result<UartNode, Fault<'a>> {
     let Some(reg) = node.reg(0)?.filter(|reg| reg.size >= 0x48) else {
         let remedy = "the UART's registers are needed (4 KiB)";
         return Err(Fault::new(node, "reg", Value::Missing, remedy));
@@ -25,14 +40,14 @@ pub(super) fn uart<'a>(tree: Tree<'a>, gic: Option<Node<'a>>) -> Result<Option<U
         None => None,
     };
     let digits = options.split(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
-    Ok(Some(UartNode {
+    Ok(UartNode {
         kind: UartKind::Pl011,
         base: Pa(reg.address),
         size: reg.size,
         intid,
         clock_hz: clock(node),
         baud: digits.parse().ok().filter(|baud| *baud > 0),
-    }))
+    })
 }
 
 /// The node of the console, and the options that follow its name.

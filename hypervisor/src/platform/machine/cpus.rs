@@ -31,7 +31,7 @@ pub(super) fn cpus(tree: Tree<'_>, psci: Option<Conduit>) -> Result<ArrayVec<Cpu
     };
     let mut cpus = ArrayVec::<CpuNode, MAX_CPUS>::new();
     for node in parent.children().filter(is_usable_cpu) {
-        let Some(reg) = node.bus_regs()?.next() else {
+        let Some(reg) = parent.regs_of(node)?.next() else {
             return Err(Fault::new(node, "reg", Value::Missing, "the CPU's MPIDR_EL1 affinity is needed"));
         };
         let mpidr = reg.address;

@@ -12,6 +12,8 @@ mod console;
 mod cpus;
 mod interrupts;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use core::fmt;
 
@@ -181,10 +183,12 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// The console alone, so that an error of [`Machine::from_dtb`] can be printed: needs as little of the tree
-/// as it can, and asks for no interrupt controller. `None` where there is none, or it can't be read.
+/// A console for the message that [`Machine::from_dtb`] failed: the one that `/chosen` names or, where that
+/// can't be had, the first PL011 that the tree has. It needs as little of the tree as it can, and no
+/// interrupt controller. `None` where there is no such thing, or the blob is malformed.
 pub fn early_uart(blob: &[u8]) -> Option<UartNode> {
-    console::uart(Blob::new(blob).ok()?.tree(), None).ok().flatten()
+    let tree = Blob::new(blob).ok()?.tree();
+    console::uart(tree, None).ok().flatten().or_else(|| console::first_uart(tree))
 }
 
 /// Why a machine can't be driven.
