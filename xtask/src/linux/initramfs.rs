@@ -21,14 +21,14 @@ const APPLETS: &[&str] = &[
 /// Opened by name when a thread ends: without it glibc aborts in thread mode (`-T`).
 const OPENED_LATER: &[&str] = &["libgcc_s.so.1"];
 
-/// Builds the archive from unpacked packages.
+/// Builds the archive from packages unpacked in `root`.
 ///
 /// # Errors
 /// A package lacks a file that is needed.
-pub fn build(roots: &[PathBuf]) -> Result<Vec<u8>> {
-    let busybox = first(roots, &["bin/busybox", "usr/bin/busybox"])?;
-    let hackbench = first(roots, &["usr/bin/hackbench"])?;
-    let libraries = libraries::closure(&hackbench, OPENED_LATER, roots)?;
+pub fn build(root: &Path) -> Result<Vec<u8>> {
+    let busybox = first(root, &["bin/busybox", "usr/bin/busybox"])?;
+    let hackbench = first(root, &["usr/bin/hackbench"])?;
+    let libraries = libraries::closure(&hackbench, OPENED_LATER, root)?;
 
     let mut archive = Archive::default();
     let mut directories: BTreeSet<String> =
@@ -56,8 +56,8 @@ pub fn build(roots: &[PathBuf]) -> Result<Vec<u8>> {
     archive.finish()
 }
 
-fn first(roots: &[PathBuf], paths: &[&str]) -> Result<PathBuf> {
-    let mut files = roots.iter().flat_map(|root| paths.iter().map(move |path| root.join(path)));
+fn first(root: &Path, paths: &[&str]) -> Result<PathBuf> {
+    let mut files = paths.iter().map(|path| root.join(path));
     files.find(|file| file.is_file()).with_context(|| format!("no package has {}", paths.join(" or ")))
 }
 
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = build(&[PathBuf::from("/nonexistent")]).unwrap_err();
+        let error = build(Path::new("/nonexistent")).unwrap_err();
         assert!(error.to_string().contains("busybox"), "{error}");
     }
 

@@ -18,19 +18,21 @@ struct Needs {
     libraries: Vec<String>,
 }
 
-/// Everything that `program` needs at run time, found below `roots` (unpacked packages): from the path in the guest to
+/// Everything that `program` needs at run time, found below `root` (unpacked packages): from the path in the guest to
 /// the file on the host. `extra` are libraries that it opens by name as it runs.
 ///
 /// # Errors
-/// A file is no ELF file, or no root has a library that is needed.
-pub fn closure(program: &Path, extra: &[&str], roots: &[PathBuf]) -> Result<BTreeMap<String, PathBuf>> {
+/// A file is no ELF file, or no package has a library that is needed.
+pub fn closure(program: &Path, extra: &[&str], root: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     let needs = needs_of(program)?;
     let mut wanted = needs.libraries;
     wanted.extend(extra.iter().map(|name| (*name).to_owned()));
     if let Some(interpreter) = needs.interpreter {
-        let file = find(roots, |root| root.join(interpreter.trim_start_matches('/')))
-            .with_context(|| format!("no package has {interpreter}"))?;
+        let file = root.join(interpreter.trim_start_matches('/'));
+        if !file.is_file() {
+            bail!("no package has {interpreter}");
+        }
         found.insert(interpreter, file);
     }
     while let Some(name) = wanted.pop() {
@@ -39,16 +41,12 @@ pub fn closure(program: &Path, extra: &[&str], roots: &[PathBuf]) -> Result<BTre
             continue;
         }
         let dirs = ["lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib", "usr/lib"];
-        let file = dirs.iter().find_map(|dir| find(roots, |root| root.join(dir).join(&name)));
+        let file = dirs.iter().map(|dir| root.join(dir).join(&name)).find(|file| file.is_file());
         let Some(file) = file else { bail!("{}: no package has the library {name}", program.display()) };
         wanted.extend(needs_of(&file)?.libraries);
         found.insert(guest, file);
     }
     Ok(found)
-}
-
-fn find(roots: &[PathBuf], path: impl Fn(&PathBuf) -> PathBuf) -> Option<PathBuf> {
-    roots.iter().map(path).find(|file| file.is_file())
 }
 
 fn needs_of(file: &Path) -> Result<Needs> {
@@ -106,7 +104,7 @@ mod tests {
     #[test]
     fn a_library_that_no_package_has_is_named() {
         let own = std::env::current_exe().expect("has a path");
-        let error = closure(&own, &["libnothing.so.9"], &[PathBuf::from("/nonexistent")]).unwrap_err();
+        let error = closure(&own, &["libnothing.so.9"], Path::new("/nonexistent")).unwrap_err();
         assert!(error.to_string().contains("no package has"), "{error}");
     }
 }

@@ -70,10 +70,11 @@ pub struct LinuxGuest {
 /// The kernel's command line: `hackbench` runs and then the guest powers off; without it there is a shell.
 ///
 /// `quiet` because console output is an exit for each character, `cryptomgr.notests` because the kernel's tests of its
-/// own ciphers are a third of an emulated boot.
+/// own ciphers are a third of an emulated boot, `cma=0` because the kernel would set aside memory for devices that aren't
+/// there.
 pub fn append(hackbench: Option<&Hackbench>) -> String {
     let work = hackbench.map_or_else(|| "odometer.shell".to_owned(), Hackbench::words);
-    format!("console=ttyAMA0 quiet cryptomgr.notests {work}")
+    format!("console=ttyAMA0 quiet cma=0 cryptomgr.notests {work}")
 }
 
 /// A guest that runs hackbench; packages are fetched when they are missing.

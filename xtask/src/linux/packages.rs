@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::initramfs;
-use crate::setup::{Apt, paths, unpack};
+use crate::paths;
+use crate::setup::Apt;
 
 /// The Debian release that guests are made of.
 const SUITE: &str = "bookworm";
@@ -15,9 +16,6 @@ const SUITE: &str = "bookworm";
 const KERNEL: &str = "linux-image-cloud-arm64";
 /// Programs and the libraries that they need.
 const PROGRAMS: [&str; 5] = ["busybox-static", "rt-tests", "libc6", "libgcc-s1", "libnuma1"];
-/// Raised when the way the initramfs is made from the packages changes.
-const RECIPE: &str = include_str!("init.sh");
-
 /// A kernel and an initramfs made of Debian's packages.
 #[derive(Debug, Clone)]
 pub struct Packages {
@@ -34,40 +32,27 @@ pub struct Packages {
 /// # Errors
 /// No apt, no network, or a package lacks what is expected in it.
 pub fn ensure() -> Result<Packages> {
-    let dir = paths::target().join("linux");
-    let packages = Packages {
-        kernel: dir.join("vmlinuz"),
-        initrd: dir.join("initramfs.cpio"),
-        description: std::fs::read_to_string(dir.join("packages.txt")).unwrap_or_default().trim().to_owned(),
+    let dir = paths::kept("linux")?;
+    // Written last, so that an interrupted fetch starts again.
+    let list = dir.join("packages.txt");
+    let root = dir.join("root");
+    let description = match std::fs::read_to_string(&list) {
+        Ok(text) if root.exists() => text.trim().to_owned(),
+        _ => {
+            let description = fetch(&dir)?;
+            replace(&list, description.as_bytes())?;
+            description
+        }
     };
-    let complete = !packages.description.is_empty() && packages.kernel.exists() && packages.initrd.exists();
-    let recipe = dir.join("recipe.txt");
-    if complete && std::fs::read_to_string(&recipe).is_ok_and(|text| text == RECIPE) {
-        return Ok(packages);
-    }
-    let roots = if complete { unpacked(&dir)? } else { Vec::new() };
-    let (roots, description) =
-        if roots.is_empty() { fetch(&dir)? } else { (roots, packages.description.clone()) };
-    let initrd = initramfs::build(&roots)?;
-    replace(&packages.initrd, &initrd)?;
-    let kernel =
-        roots.iter().find_map(|root| kernel_in(root)).context("the kernel's package has no vmlinuz")?;
-    replace(&packages.kernel, &std::fs::read(kernel)?)?;
-    replace(&dir.join("packages.txt"), description.as_bytes())?;
-    // Last, so that an interrupted run starts again.
-    replace(&recipe, RECIPE.as_bytes())?;
-    Ok(Packages { description, ..packages })
+    let kernel = kernel_in(&root).context("the kernel's package has no vmlinuz")?;
+    // Made anew each time (it takes some milliseconds), so that a change of ours is never missed.
+    let initrd = dir.join("initramfs.cpio");
+    replace(&initrd, &initramfs::build(&root)?)?;
+    Ok(Packages { kernel, initrd, description })
 }
 
-/// The directories of unpacked packages.
-fn unpacked(dir: &Path) -> Result<Vec<PathBuf>> {
-    let Ok(entries) = std::fs::read_dir(dir.join("root")) else { return Ok(Vec::new()) };
-    let mut roots: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    roots.sort();
-    Ok(roots)
-}
-
-fn fetch(dir: &Path) -> Result<(Vec<PathBuf>, String)> {
+/// Fetches and unpacks; returns names and versions.
+fn fetch(dir: &Path) -> Result<String> {
     eprintln!("setup: fetching Debian's arm64 kernel, busybox and rt-tests (about 25 MB, once)");
     let suites = [SUITE, "bookworm-updates", "bookworm-security"];
     let apt = Apt::for_architecture(&dir.join("apt"), &suites, "arm64")?;
@@ -84,17 +69,8 @@ fn fetch(dir: &Path) -> Result<(Vec<PathBuf>, String)> {
             .with_context(|| format!("the Debian mirror has no package {name} for arm64"))?;
         description.push(format!("{name} {version}"));
     }
-    let debs = dir.join("debs");
-    // What an interrupted run left must not be mixed with what is fetched now.
-    for old in [&debs, &dir.join("root")] {
-        if old.exists() {
-            std::fs::remove_dir_all(old)?;
-        }
-    }
-    for (index, deb) in apt.download(&names, &debs)?.iter().enumerate() {
-        unpack(deb, &dir.join("root").join(index.to_string()))?;
-    }
-    Ok((unpacked(dir)?, description.join(", ")))
+    apt.unpack(&names, dir)?;
+    Ok(description.join(", "))
 }
 
 fn kernel_in(root: &Path) -> Option<PathBuf> {
@@ -104,9 +80,13 @@ fn kernel_in(root: &Path) -> Option<PathBuf> {
         .find(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")))
 }
 
-/// Writes a file beside its place and moves it there, so that no half-written one is ever taken for a whole one.
+/// Writes a file if it is not as it should be: beside its place, and then moves it there, so that another run never
+/// sees half of it.
 fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let fresh = path.with_extension("new");
+    if std::fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    let fresh = path.with_extension(format!("new.{}", std::process::id()));
     std::fs::write(&fresh, bytes).with_context(|| format!("cannot write {}", fresh.display()))?;
     std::fs::rename(&fresh, path).with_context(|| format!("cannot write {}", path.display()))
 }

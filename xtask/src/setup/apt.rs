@@ -178,7 +178,7 @@ impl Apt {
     ///
     /// # Errors
     /// The mirror doesn't answer, or a package is not known or not what the lists say.
-    pub fn download(&self, packages: &[String], into: &Path) -> Result<Vec<PathBuf>> {
+    fn download(&self, packages: &[String], into: &Path) -> Result<Vec<PathBuf>> {
         std::fs::create_dir_all(into)?;
         let mut fetch = self.tool("apt-get");
         fetch.args(["download", "-q"]).args(packages).current_dir(into);
@@ -191,6 +191,27 @@ impl Apt {
             bail!("asked for {} packages, apt fetched {}", packages.len(), debs.len());
         }
         Ok(debs)
+    }
+
+    /// Downloads packages and unpacks them, all into one directory, `dir`/root, which appears only when it is complete.
+    /// Nothing is installed: no script of a package runs.
+    ///
+    /// # Errors
+    /// As [`Apt::download`]; or a package is damaged.
+    pub fn unpack(&self, packages: &[String], dir: &Path) -> Result<PathBuf> {
+        let (debs, fresh, root) = (dir.join("debs"), dir.join("root.new"), dir.join("root"));
+        // What an interrupted run left must not be mixed with what is fetched now.
+        for old in [&debs, &fresh, &root] {
+            if old.exists() {
+                std::fs::remove_dir_all(old).with_context(|| format!("cannot remove {}", old.display()))?;
+            }
+        }
+        for deb in self.download(packages, &debs)? {
+            unpack(&deb, &fresh)?;
+        }
+        std::fs::remove_dir_all(&debs)?;
+        std::fs::rename(&fresh, &root).with_context(|| format!("cannot make {}", root.display()))?;
+        Ok(root)
     }
 
     /// The command that installs packages on this machine, from `release` where it is given.
@@ -206,10 +227,7 @@ impl Apt {
 }
 
 /// Unpacks a package into a directory, as dpkg-deb(1) does.
-///
-/// # Errors
-/// The file is damaged, or dpkg-deb is missing.
-pub fn unpack(deb: &Path, into: &Path) -> Result<()> {
+fn unpack(deb: &Path, into: &Path) -> Result<()> {
     std::fs::create_dir_all(into)?;
     let mut unpack = Command::new("dpkg-deb");
     command::checked(unpack.arg("-x").arg(deb).arg(into), Duration::from_secs(300)).map(drop)

@@ -7,7 +7,6 @@
 mod apt;
 pub mod command;
 mod os;
-pub mod paths;
 mod privilege;
 mod qemu;
 mod sources;
@@ -17,7 +16,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-pub use apt::{Apt, unpack};
+pub use apt::Apt;
 pub use qemu::{PrivateQemu, oldest_beside as oldest_qemu};
 
 /// What `cargo xtask setup` is asked to do.
@@ -73,7 +72,7 @@ pub fn qemu() -> Result<Qemu> {
 /// # Errors
 /// Something is missing and can't be had.
 pub fn run(args: &SetupArgs) -> Result<()> {
-    toolchain::forget_failures();
+    toolchain::forget_failures()?;
     let toolchain = toolchain().map(|found| format!("{} for {}", found.version, found.target));
     let qemu = qemu().map(|found| format!("{} at {}", qemu::dotted(found.version), found.path.display()));
     let linux = args.linux.then(|| crate::linux::packages().map(|packages| packages.description));

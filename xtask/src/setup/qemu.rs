@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::apt::{self, Apt};
+use super::apt::Apt;
 use super::os::Os;
-use super::{Qemu, command, paths, privilege};
+use super::{Qemu, command, privilege};
+use crate::paths;
 
 /// The emulator's name.
 const PROGRAM: &str = "qemu-system-aarch64";
@@ -89,7 +90,7 @@ fn install() -> Result<()> {
     if os.id == "debian" && os.codename == "bookworm" {
         eprintln!("setup: fetching package lists for QEMU");
         let suites = ["bookworm", "bookworm-updates", "bookworm-security", "bookworm-backports"];
-        let apt = Apt::for_host(&paths::target().join("setup/apt-host"), &suites)?;
+        let apt = Apt::for_host(&paths::kept("setup/apt-host")?, &suites)?;
         apt.update()?;
         return privilege::run_as_root(why, &apt.install(Some("bookworm-backports"), &[PACKAGE]));
     }
@@ -109,7 +110,7 @@ pub fn oldest_beside() -> Result<PrivateQemu> {
     if os.id != "debian" || os.codename != "bookworm" {
         bail!("QEMU 7.2 is fetched on Debian 12 only (this is {} {})", os.id, os.version);
     }
-    let dir = paths::target().join("setup/qemu-7.2");
+    let dir = paths::kept("setup/qemu-7.2")?;
     let private = PrivateQemu::at(&dir);
     if !private.qemu.path.exists() {
         fetch_oldest(&dir)?;
@@ -132,11 +133,7 @@ fn fetch_oldest(dir: &Path) -> Result<()> {
     }
     let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
     let packages = apt.would_install(&wanted)?;
-    let root = dir.join("root.new");
-    for deb in apt.download(&packages, &dir.join("debs"))? {
-        apt::unpack(&deb, &root)?;
-    }
-    std::fs::rename(&root, dir.join("root")).context("cannot move the unpacked QEMU to its place")
+    apt.unpack(&packages, dir).map(drop)
 }
 
 /// A QEMU that runs from a directory, with libraries and data files beside it.

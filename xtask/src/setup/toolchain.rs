@@ -16,9 +16,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::apt::{self, Apt};
+use super::apt::Apt;
 use super::os::Os;
-use super::{Toolchain, command, paths, qemu};
+use super::{Toolchain, command, qemu};
+use crate::paths;
 
 /// The target of both images: no FP or SIMD register is ever touched by compiled code.
 pub const TARGET: &str = "aarch64-unknown-none-softfloat";
@@ -123,7 +124,7 @@ impl Compiler {
 
     fn with_target(&self) -> Toolchain {
         Toolchain {
-            cargo: cargo(),
+            cargo: paths::cargo(),
             args: vec!["--target".into(), TARGET.into()],
             envs: Vec::new(),
             target: TARGET.into(),
@@ -147,7 +148,7 @@ impl Compiler {
             envs.push((key, text(&linker)?));
         }
         Ok(Toolchain {
-            cargo: cargo(),
+            cargo: paths::cargo(),
             args: vec![
                 "--target".into(),
                 TARGET.into(),
@@ -174,10 +175,6 @@ fn system_linker() -> Option<PathBuf> {
     names.iter().find_map(|name| qemu::on_path(name)).or_else(|| numbered.into_iter().find(|p| p.exists()))
 }
 
-fn cargo() -> PathBuf {
-    std::env::var_os("CARGO").map_or_else(|| "cargo".into(), PathBuf::from)
-}
-
 fn text(path: &Path) -> Result<String> {
     path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
 }
@@ -190,7 +187,7 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
 
 /// `rustup target add`, at most once a day when it fails, so that a closed network costs its 15 seconds once.
 fn rustup_add() -> Result<()> {
-    let failed = paths::target().join("setup/rustup-failed");
+    let failed = paths::kept("setup")?.join("rustup-failed");
     let recent = std::fs::metadata(&failed).and_then(|meta| meta.modified()).ok();
     let day = Duration::from_secs(24 * 3600);
     if recent.and_then(|time| time.elapsed().ok()).is_some_and(|age| age < day) {
@@ -199,26 +196,29 @@ fn rustup_add() -> Result<()> {
     eprintln!("setup: adding the target {TARGET} with rustup");
     let result = command::checked(Command::new("rustup").args(["target", "add", TARGET]), RUSTUP_LIMIT);
     if result.is_err() {
-        std::fs::create_dir_all(paths::target().join("setup"))?;
         std::fs::write(&failed, "")?;
     }
     result.map(drop)
 }
 
 /// Forgets that rustup failed, so that it is tried again.
-pub fn forget_failures() {
+///
+/// # Errors
+/// The target directory can't be written.
+pub fn forget_failures() -> Result<()> {
     // Mostly the file isn't there, which is what is wanted.
-    let _ = std::fs::remove_file(paths::target().join("setup/rustup-failed"));
+    let _ = std::fs::remove_file(paths::kept("setup")?.join("rustup-failed"));
+    Ok(())
 }
 
 /// Where Debian's compiler is unpacked.
-fn debian_dir() -> PathBuf {
-    paths::target().join("setup/debian-rust")
+fn debian_dir() -> Result<PathBuf> {
+    paths::kept("setup/debian-rust")
 }
 
 /// Debian's compiler and library source, unpacked under `target/` (a second call finds them there).
 fn unpacked_debian() -> Result<Compiler> {
-    let dir = debian_dir();
+    let dir = debian_dir()?;
     let root = dir.join("root");
     let compiler = || {
         let libraries = root.join("usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
@@ -236,7 +236,7 @@ fn unpacked_debian() -> Result<Compiler> {
     let mut packages = apt.would_install(pair)?;
     // A dry run leaves out what is installed already: then it would have been found in /usr.
     packages.retain(|package| needed_beside_the_compiler(package));
-    fetch_into(&apt, &packages, &dir, &root)?;
+    apt.unpack(&packages, &dir)?;
     let compiler = compiler()?;
     if !compiler.is_new_enough() {
         bail!("{} is too old: {}.{} or later is needed", compiler.version, OLDEST.0, OLDEST.1);
@@ -252,13 +252,13 @@ fn needed_beside_the_compiler(package: &str) -> bool {
 
 /// LLVM's linker from Debian, unpacked beside the compiler.
 fn unpacked_linker() -> Result<PathBuf> {
-    let dir = debian_dir().join("lld");
+    let dir = debian_dir()?.join("lld");
     let root = dir.join("root");
     if !root.exists() {
         eprintln!("setup: fetching Debian's lld");
         let apt = debian_apt(&dir)?;
         let packages = apt.would_install(&["lld"])?;
-        fetch_into(&apt, &packages, &dir, &root)?;
+        apt.unpack(&packages, &dir)?;
     }
     let llvm = std::fs::read_dir(root.join("usr/lib")).into_iter().flatten().flatten();
     let linkers = llvm.map(|entry| entry.path().join("bin/ld.lld"));
@@ -276,17 +276,6 @@ fn debian_apt(dir: &Path) -> Result<Apt> {
     let apt = Apt::for_host(&dir.join("apt"), &suites)?;
     apt.update()?;
     Ok(apt)
-}
-
-/// Downloads packages and unpacks them to `root`, which appears only when it is complete.
-fn fetch_into(apt: &Apt, packages: &[String], dir: &Path, root: &Path) -> Result<()> {
-    let fresh = dir.join("root.new");
-    let debs = dir.join("debs");
-    for deb in apt.download(packages, &debs)? {
-        apt::unpack(&deb, &fresh)?;
-    }
-    std::fs::remove_dir_all(&debs)?;
-    std::fs::rename(&fresh, root).context("cannot move what was unpacked to its place")
 }
 
 #[cfg(test)]
