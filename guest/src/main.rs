@@ -1,5 +1,20 @@
-//! Odometer's guest kernel. On the host it is a stub, so that `cargo build` and `cargo clippy` work at the root.
+//! The guest kernel's image: its two Rust entries. Everything else is in the library.
 #![cfg_attr(target_os = "none", no_std, no_main)]
+
+/// Entered on the boot CPU with MMU, caches and stack set up: the device tree's address, and the counter at the
+/// first instruction.
+#[cfg(target_os = "none")]
+#[unsafe(no_mangle)]
+extern "C" fn guest_main(device_tree: usize, started: u64) -> ! {
+    guest::kernel::start(device_tree, started)
+}
+
+/// Entered on a CPU that CPU_ON started, likewise.
+#[cfg(target_os = "none")]
+#[unsafe(no_mangle)]
+extern "C" fn guest_secondary(cpu: usize, started: u64) -> ! {
+    guest::kernel::start_secondary(cpu, started)
+}
 
 #[cfg(not(target_os = "none"))]
 fn main() {

@@ -1,0 +1,14 @@
+//! The machine: assembly, system registers, MMIO. All `unsafe` that touches hardware is here.
+
+pub mod cpu;
+pub mod exception;
+pub mod gic;
+pub mod measure;
+pub mod mmio;
+pub mod mmu;
+pub mod psci;
+pub mod task;
+pub mod uart;
+
+core::arch::global_asm!(include_str!("boot.S"));
+core::arch::global_asm!(include_str!("vectors.S"));

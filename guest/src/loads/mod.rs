@@ -1,0 +1,21 @@
+//! The loads.
+
+mod messaging;
+mod micro;
+mod odometer;
+mod simple;
+
+use crate::arguments::Load;
+use crate::kernel::memory::Arena;
+
+/// Runs a load; whether everything was as it should be.
+pub fn run(load: Load, mut arena: Arena) -> bool {
+    match load {
+        Load::Messaging(parameters) => messaging::run(parameters, &mut arena),
+        Load::Micro { ops, n } => micro::run(ops, n),
+        Load::Idle { milliseconds } => simple::idle(milliseconds),
+        Load::Spin { milliseconds, masked } => simple::spin(milliseconds, masked),
+        Load::Yield { n } => simple::give_away(n),
+        Load::SelfTest { .. } => false,
+    }
+}
