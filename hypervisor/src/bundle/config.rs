@@ -54,6 +54,11 @@ impl<'a> VmConfig<'a> {
         if name.len() > MAX_NAME {
             return Err(Fault::new(node, "", Value::Text(name), "a name has at most 31 characters"));
         }
+        // It goes into the report's lines as it is.
+        if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".,_+-".contains(&byte)) {
+            let remedy = "a name has letters, digits and any of .,_+- only";
+            return Err(Fault::new(node, "", Value::Text(name), remedy));
+        }
         let number = |property, default: u32, most: usize, remedy| {
             let value = node.u32(property)?.unwrap_or(default);
             match value >= 1 && value as usize <= most {

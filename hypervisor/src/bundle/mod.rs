@@ -20,6 +20,8 @@
 mod config;
 mod error;
 mod image;
+#[cfg(test)]
+mod tests;
 
 pub use config::{VmConfig, VmName};
 pub use error::BundleError;

@@ -273,3 +273,7 @@ fn strings(fdt: &mut FdtWriter, name: &str, texts: &[&str]) -> Written {
     }
     fdt.property(name, &value)
 }
+
+#[cfg(test)]
+#[path = "device_tree_tests.rs"]
+mod tests;

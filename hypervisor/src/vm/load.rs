@@ -133,7 +133,7 @@ impl ImageHeader {
 /// The kernel's form or header can't be followed, or RAM is too small.
 pub fn place(images: &Images<'_>) -> Result<Placement, PlacementError> {
     let ram = Ram { memory: images.memory };
-    let (offset, size) = kernel_extent(images.kernel)?;
+    let (offset, size) = kernel_extent(images)?;
     let kernel = images.load.unwrap_or(RAM_BASE.0.saturating_add(offset));
     let kernel_end = ram.end_of("kernel", kernel, size)?;
     let entry = images.entry.unwrap_or(kernel);
@@ -157,11 +157,13 @@ pub fn place(images: &Images<'_>) -> Result<Placement, PlacementError> {
     Ok(Placement { kernel: Ipa(kernel), entry: Ipa(entry), ramdisk, dtb })
 }
 
-/// Offset of a kernel from the beginning of RAM, and the memory that it takes.
-fn kernel_extent(kernel: &[u8]) -> Result<(u64, u64), PlacementError> {
+/// Offset of a kernel from the beginning of RAM, where it isn't told, and the memory that it takes.
+fn kernel_extent(images: &Images<'_>) -> Result<(u64, u64), PlacementError> {
+    let kernel = images.kernel;
     let length = kernel.len() as u64;
     for (magic, what) in [(&b"\x7fELF"[..], "an ELF file"), (&[0x1f, 0x8b], "gzip data")] {
-        if kernel.starts_with(magic) {
+        // One with an address has been made flat: what was the file's header may still be its beginning.
+        if images.load.is_none() && kernel.starts_with(magic) {
             return Err(PlacementError::Format { what });
         }
     }
@@ -209,3 +211,7 @@ impl Ram {
         Ok(at)
     }
 }
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

@@ -36,7 +36,7 @@ fn virt(cpus: u32) -> Model {
     model.set("cpus/cpu-map/socket0/cluster0/core0", "cpu", cells(&[0x8002]));
     for index in 0..cpus {
         let cpu = format!("cpus/cpu@{index:x}");
-        model.set(&cpu, "reg", cells(&[index / 16 << 8 | index % 16]));
+        model.set(&cpu, "reg", cells(&[((index / 16) << 8) | (index % 16)]));
         model.set(&cpu, "device_type", texts(&["cpu"]));
         model.set(&cpu, "compatible", texts(&["arm,cortex-a57"]));
         if cpus > 1 {
