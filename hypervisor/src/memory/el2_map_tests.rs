@@ -1,12 +1,15 @@
+use std::rc::Rc;
+
 use super::*;
 use crate::memory::address::{BLOCK_1G, BLOCK_2M};
 use crate::memory::fake::{FakeMemory, FakeSource};
 
 #[test]
 fn an_image_inside_of_a_bank_gets_its_own_permissions() {
-    let memory = FakeMemory::new();
-    let mut source = FakeSource::new(0x7000_0000, 1 << 20);
-    let mut map = El2Map::new(&memory, &mut source).unwrap();
+    let memory = Rc::new(FakeMemory::new());
+    let mut source = FakeSource::new(&memory, 0x7000_0000, 1 << 20);
+    let memory = &*memory;
+    let mut map = El2Map::new(memory, &mut source).unwrap();
     let image = BLOCK_1G + 0x20_0000;
     for (base, size, kind) in [
         (BLOCK_1G, 4 * BLOCK_1G, Kind::Data),
@@ -14,11 +17,11 @@ fn an_image_inside_of_a_bank_gets_its_own_permissions() {
         (image + 0x1_8000, 0x8000, Kind::ReadOnly),
         (0x0900_0000, 0x1000, Kind::Device),
     ] {
-        map.map(&memory, &mut source, PaRange::new(Pa(base), size), kind).unwrap();
+        map.map(memory, &mut source, PaRange::new(Pa(base), size), kind).unwrap();
     }
-    map.unmap(&memory, &mut source, PaRange::new(Pa(image + 0x3_0000), 0x1000)).unwrap();
+    map.unmap(memory, &mut source, PaRange::new(Pa(image + 0x3_0000), 0x1000)).unwrap();
     let kind = |at: u64| {
-        map.translate(&memory, Va(at)).map(|(pa, kind)| {
+        map.translate(memory, Va(at)).map(|(pa, kind)| {
             assert_eq!(pa, Pa(at));
             kind
         })

@@ -137,7 +137,7 @@ impl Step {
 }
 
 impl Stage2 {
-    /// Tables that map nothing: just a root.
+    /// Tables that map nothing: just a root, which the first [`Editor::map`] publishes.
     ///
     /// # Errors
     ///

@@ -1,13 +1,17 @@
 //! Physical memory and TLB on the host, for tests: sparse memory that records what is written, and a TLB
 //! that remembers whatever a real one might.
 
+mod walker;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::address::{Ipa, PAGE_SIZE, Pa};
 use super::phys::PhysMemory;
-use super::stage2::Stage2Tlb;
+use super::stage2::{Stage2, Stage2Tlb};
 use super::tables::TableSource;
+use walker::Walker;
 
 /// What was done, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +33,7 @@ pub enum Event {
 pub struct FakeMemory {
     pages: RefCell<BTreeMap<u64, Box<[u64; 512]>>>,
     events: RefCell<Vec<Event>>,
+    walker: RefCell<Walker>,
 }
 
 /// What memory holds before it is written.
@@ -53,7 +58,34 @@ impl FakeMemory {
     }
 
     fn record(&self, event: Event) {
+        let read = |at| self.word(at, |word| *word);
+        let mut walker = self.walker.borrow_mut();
+        match event {
+            Event::Write(at, value) => walker.write(at.0, value, &read),
+            Event::Zero(base, bytes) => {
+                (base.0..base.0 + bytes).step_by(8).for_each(|at| walker.write(at, 0, &read));
+            }
+            Event::Publish => walker.publish(),
+            Event::InvalidateIpa(_, ipa) => walker.invalidate(Some(ipa.0)),
+            Event::InvalidateAll(_) => walker.invalidate(None),
+        }
         self.events.borrow_mut().push(event);
+    }
+
+    /// From now on, panics when a change of `stage2` (which is empty) breaks a rule of the architecture.
+    pub fn watch(&self, stage2: &Stage2) {
+        let config = stage2.config();
+        self.walker.borrow_mut().watch(stage2.root().0, config.start_level(), config.root_bytes());
+    }
+
+    /// Stops watching: no CPU has the tables, and the TLBs forgot the VM's VMID.
+    pub fn unwatch(&self) {
+        self.walker.replace(Walker::default());
+    }
+
+    /// Panics when something that was changed is not published, or not forgotten by the TLBs.
+    pub fn assert_settled(&self) {
+        self.walker.borrow().assert_settled();
     }
 }
 
@@ -103,8 +135,8 @@ impl Stage2Tlb for FakeMemory {
 }
 
 /// A source of tables that counts, and that can run out.
-#[derive(Debug)]
 pub struct FakeSource {
+    memory: Rc<FakeMemory>,
     next: u64,
     /// How many more bytes it gives.
     pub budget: u64,
@@ -115,9 +147,9 @@ pub struct FakeSource {
 }
 
 impl FakeSource {
-    /// A source that gives at most `budget` bytes, from `base` on.
-    pub fn new(base: u64, budget: u64) -> Self {
-        Self { next: base, budget, live: BTreeMap::new(), freed: Vec::new() }
+    /// A source that gives at most `budget` bytes of `memory`, from `base` on.
+    pub fn new(memory: &Rc<FakeMemory>, base: u64, budget: u64) -> Self {
+        Self { memory: memory.clone(), next: base, budget, live: BTreeMap::new(), freed: Vec::new() }
     }
 }
 
@@ -139,6 +171,7 @@ impl TableSource for FakeSource {
 
     fn release(&mut self, base: Pa, bytes: u64) {
         assert_eq!(self.live.remove(&base), Some(bytes), "released {base} that was not out");
+        self.memory.walker.borrow().release(base.0);
         self.budget += bytes;
         self.freed.push((base, bytes));
     }
