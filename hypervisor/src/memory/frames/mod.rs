@@ -230,8 +230,9 @@ impl Frames {
     /// Allocates `size` bytes of contiguous memory, rounded up to whole frames, aligned to `align` (a power of
     /// two). What it contains is undefined. `None` where there is no such run, or `size` is 0.
     ///
-    /// A run of less than 2 MiB lies within one naturally aligned chunk of 2 MiB; a longer one starts at a
-    /// multiple of 2 MiB. First fit, small runs preferring chunks that are split already.
+    /// A run of less than 2 MiB lies within one naturally aligned chunk of 2 MiB. A longer one, or one aligned to
+    /// more than 2 MiB, starts a chunk and is found where all chunks that it touches are wholly free; what it leaves
+    /// of the last one stays free. First fit, small runs preferring chunks that are split already.
     pub fn alloc(&mut self, size: u64, align: u64) -> Option<Pa> {
         if size == 0 || !align.is_power_of_two() {
             return None;

@@ -9,6 +9,9 @@
 //! inside of it get what they need, then guard pages are unmapped. All this is for a map that is not in use yet:
 //! there is no break-before-make in here.
 
+#[cfg(test)]
+mod tests;
+
 use core::fmt;
 
 use super::address::{MAX_ADDRESS_BITS, PAGE_SIZE, Pa, PaRange, Va, is_aligned};
@@ -281,7 +284,3 @@ impl El2Map {
 fn entry(table: Pa, level: u8, address: u64) -> Pa {
     Pa(table.0 + index(address, level) * 8)
 }
-
-#[cfg(test)]
-#[path = "el2_map_tests.rs"]
-mod tests;
