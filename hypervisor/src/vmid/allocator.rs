@@ -108,7 +108,7 @@ impl Allocator {
         {
             // VTTBR_EL2 is written after this branch, which waits for the exchange's outcome: system registers
             // aren't written speculatively. So no walk under this VMID begins before a rollover can see it.
-            slot.fast.add(1);
+            slot.fast.increment();
             return id.vmid();
         }
         self.schedule_in_slowly(slot, cell, hw)
@@ -124,7 +124,7 @@ impl Allocator {
         // slots, whose owners only ever compare and exchange what isn't 0.
         let mut id = cell.load();
         if id.is_of(shared.generation.load(Relaxed)) {
-            self.events.unchanged.add(1);
+            self.events.unchanged.increment();
         } else {
             let mut renewal = Renewal {
                 pool: &mut pool,
@@ -139,7 +139,7 @@ impl Allocator {
         // Under the lock, so that no rollover comes between: this is what turns its 0 into a live id again.
         slot.active.store(id.0, Relaxed);
         drop(pool);
-        slot.slow.add(1);
+        slot.slow.increment();
         slot.slow_ticks.add(hw.now().wrapping_sub(start));
         id.vmid()
     }
@@ -181,7 +181,7 @@ impl Allocator {
         }
         hw.invalidate_vmid(id.vmid());
         pool.give_back(id.index());
-        self.events.released.add(1);
+        self.events.released.increment();
     }
 
     /// What the lock protects, for tests to look into.

@@ -1,36 +1,15 @@
 //! The allocator's counters, and what they add up to.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// A counter with one writer at a time: the slot's own CPU, or the lock's holder.
-///
-/// Load and store instead of an atomic add: nobody else writes it. Never loom's: nothing depends on its value.
-#[derive(Debug, Default)]
-pub(super) struct Tally(AtomicU64);
-
-impl Tally {
-    pub(super) const fn new() -> Self {
-        Tally(AtomicU64::new(0))
-    }
-
-    #[inline(always)]
-    pub(super) fn add(&self, n: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
+use crate::stats::Counter;
 
 /// What happens under the lock. Written by its holder alone, read by anyone.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    pub(super) unchanged: Tally,
-    pub(super) reserved: Tally,
-    pub(super) allocations: Tally,
-    pub(super) rollovers: Tally,
-    pub(super) released: Tally,
+    pub(super) unchanged: Counter,
+    pub(super) reserved: Counter,
+    pub(super) allocations: Counter,
+    pub(super) rollovers: Counter,
+    pub(super) released: Counter,
 }
 
 /// The allocator's counters since boot. Counts, but for `slow_ticks`.

@@ -121,15 +121,15 @@ impl<H: TlbHardware> Renewal<'_, H> {
         if old != Id::NONE {
             let new = Id::new(self.current(), old.index());
             if self.keep_reserved(old, new) {
-                self.events.reserved.add(1);
+                self.events.reserved.increment();
                 return new;
             }
             if self.pool.take(old.index()) {
-                self.events.allocations.add(1);
+                self.events.allocations.increment();
                 return new;
             }
         }
-        self.events.allocations.add(1);
+        self.events.allocations.increment();
         loop {
             if let Some(index) = self.pool.take_next() {
                 return Id::new(self.current(), index);
@@ -180,6 +180,6 @@ impl<H: TlbHardware> Renewal<'_, H> {
             }
         }
         self.hw.invalidate_all();
-        self.events.rollovers.add(1);
+        self.events.rollovers.increment();
     }
 }

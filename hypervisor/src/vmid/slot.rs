@@ -1,9 +1,9 @@
 //! What a VM and what a CPU hold for the allocator.
 
-use super::counters::Tally;
 use super::id::Id;
 use super::sync::{AtomicU64, Relaxed};
 use crate::ids::Vmid;
+use crate::stats::Counter;
 
 /// A VM's id. One for each VM, shared by its vCPUs: a guest's broadcast TLBI carries the VMID of the CPU that
 /// issued it, so all vCPUs of a VM must run under one.
@@ -62,13 +62,13 @@ pub struct CpuSlot {
     /// holder replaces it: the whole algorithm rests on that (`docs/vmid.md`).
     pub(super) active: AtomicU64,
     /// Schedule-ins that took the fast path.
-    pub(super) fast: Tally,
+    pub(super) fast: Counter,
     /// Schedule-ins that took the slow path.
-    pub(super) slow: Tally,
+    pub(super) slow: Counter,
     /// Ticks in the slow path, waiting for the lock included.
-    pub(super) slow_ticks: Tally,
+    pub(super) slow_ticks: Counter,
     /// Local TLB invalidations.
-    pub(super) local: Tally,
+    pub(super) local: Counter,
 }
 
 impl CpuSlot {
@@ -76,10 +76,10 @@ impl CpuSlot {
     pub(super) fn new() -> Self {
         CpuSlot {
             active: AtomicU64::new(Id::NONE.0),
-            fast: Tally::new(),
-            slow: Tally::new(),
-            slow_ticks: Tally::new(),
-            local: Tally::new(),
+            fast: Counter::new(),
+            slow: Counter::new(),
+            slow_ticks: Counter::new(),
+            local: Counter::new(),
         }
     }
 
@@ -87,6 +87,6 @@ impl CpuSlot {
     /// one VM that run in turn on it. The allocator itself makes none.
     #[inline(always)]
     pub fn count_local_invalidation(&self) {
-        self.local.add(1);
+        self.local.increment();
     }
 }
