@@ -184,6 +184,12 @@ impl Allocator {
         self.events.released.increment();
     }
 
+    /// The current generation, as an id with index 0.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn generation(&self) -> u64 {
+        self.shared.0.generation.load(Relaxed)
+    }
+
     /// What the lock protects, for tests to look into.
     #[cfg(all(test, not(loom)))]
     pub(super) fn pool(&self) -> &Lock<Pool> {
