@@ -137,9 +137,7 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
     fn select_word(&self, mux: &mut Mux, word: &[u8]) {
         match self.find(word) {
             Some(vm) => self.select(mux, vm),
-            None => {
-                mux.note(format_args!("odometer: no VM {:?}; Ctrl-O ? lists them\n", word.escape_ascii()))
-            }
+            None => mux.note(format_args!("odometer: no VM {}; Ctrl-O ? lists them\n", word.escape_ascii())),
         }
     }
 

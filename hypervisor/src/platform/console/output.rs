@@ -48,6 +48,8 @@ impl Staging {
             }
             match byte {
                 b'\r' => self.carriage_return = true,
+                // The carriage return may have gone out already, at the end of a piece.
+                b'\n' if self.last == b'\r' => self.push(b'\n'),
                 b'\n' => self.extend(b"\r\n"),
                 _ => self.push(byte),
             }
