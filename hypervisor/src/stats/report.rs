@@ -7,6 +7,7 @@
 
 use super::json::Json;
 use super::{CpuTotals, ExitSnapshot, Reason, TickRate, VcpuTotals};
+use crate::vmid::VmidCounters;
 use core::fmt::{self, Write};
 
 /// What a line of the report begins with.
@@ -119,28 +120,8 @@ pub struct VmidLine<'a> {
     pub bits: u64,
     /// VMIDs that may be given to VMs.
     pub usable: u64,
-    /// Schedule-ins: `fast + slow`.
-    pub schedule_ins: u64,
-    /// Without the lock.
-    pub fast: u64,
-    /// With the lock.
-    pub slow: u64,
-    /// Of the slow ones: the VMID was found reserved.
-    pub reserved: u64,
-    /// Of the slow ones: a new VMID was given.
-    pub allocations: u64,
-    /// Generations begun.
-    pub rollovers: u64,
-    /// TLB invalidations sent to all CPUs.
-    pub tlbi_broadcast: u64,
-    /// TLB invalidations of one CPU.
-    pub tlbi_local: u64,
-    /// Barriers that waited for all CPUs.
-    pub broadcast_barriers: u64,
-    /// CPUs forced out of their guest by the allocator.
-    pub kicks: u64,
-    /// Time in the slow path, in ticks.
-    pub slow_ticks: u64,
+    /// Its counters.
+    pub counters: VmidCounters,
 }
 
 /// The end of the run.
@@ -167,6 +148,8 @@ pub struct FaultLine<'a> {
     pub guest: Option<(&'a str, u64, u64)>,
     /// Exception level that the state is of: 1 for a guest (or 0 for its programs), 2 for the hypervisor.
     pub el: u64,
+    /// Where the image lies, for a fault at EL2: addresses less this are those of the ELF file.
+    pub base: Option<u64>,
     /// Where it was (ELR_EL2).
     pub pc: u64,
     /// Its state (SPSR_EL2).
@@ -272,17 +255,20 @@ pub fn write_vmid(out: &mut impl Write, vmid: &VmidLine<'_>) -> fmt::Result {
         json.string("policy", vmid.policy)?;
         json.number("bits", vmid.bits)?;
         json.number("usable", vmid.usable)?;
-        json.number("schedule_ins", vmid.schedule_ins)?;
-        json.number("fast", vmid.fast)?;
-        json.number("slow", vmid.slow)?;
-        json.number("reserved", vmid.reserved)?;
-        json.number("allocations", vmid.allocations)?;
-        json.number("rollovers", vmid.rollovers)?;
-        json.number("tlbi_broadcast", vmid.tlbi_broadcast)?;
-        json.number("tlbi_local", vmid.tlbi_local)?;
-        json.number("broadcast_barriers", vmid.broadcast_barriers)?;
-        json.number("kicks", vmid.kicks)?;
-        json.number("slow_ticks", vmid.slow_ticks)
+        let n = &vmid.counters;
+        json.number("schedule_ins", n.schedule_ins)?;
+        json.number("fast", n.fast)?;
+        json.number("slow", n.slow)?;
+        json.number("unchanged", n.unchanged)?;
+        json.number("reserved", n.reserved)?;
+        json.number("allocations", n.allocations)?;
+        json.number("rollovers", n.rollovers)?;
+        json.number("released", n.released)?;
+        json.number("tlbi_broadcast", n.tlbi_broadcast)?;
+        json.number("tlbi_local", n.tlbi_local)?;
+        json.number("broadcast_barriers", n.broadcast_barriers)?;
+        json.number("kicks", n.kicks)?;
+        json.number("slow_ticks", n.slow_ticks)
     })
 }
 
@@ -307,6 +293,9 @@ pub fn write_fault(out: &mut impl Write, fault: &FaultLine<'_>) -> fmt::Result {
             json.number("vcpu", vcpu)?;
         }
         json.number("el", fault.el)?;
+        if let Some(base) = fault.base {
+            json.hex("base", base)?;
+        }
         json.hex("pc", fault.pc)?;
         json.hex("pstate", fault.pstate)?;
         json.hex("esr", fault.esr)?;

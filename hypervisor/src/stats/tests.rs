@@ -213,12 +213,14 @@ fn every_kind_of_line_is_valid() {
     };
     write_vm(out, FORMAT, &vm).unwrap();
     write_cpu(out, FORMAT, &CpuLine { cpu: 7, totals: CpuTotals::default(), exits: &exits }).unwrap();
-    write_vmid(out, &VmidLine { policy: "clear", bits: 4, fast: 9, ..Default::default() }).unwrap();
+    let counters = crate::vmid::VmidCounters { fast: 9, slow_ticks: 1, ..Default::default() };
+    write_vmid(out, &VmidLine { policy: "clear", bits: 4, usable: 15, counters }).unwrap();
     let fault = FaultLine {
         what: "unknown \"thing\"",
         guest: Some(("load-0", 0, 1)),
         pc: 0xffff_0000_4020_1000,
         ipa: Some(0),
+        base: Some(0x4020_0000),
         registers: &[1, u64::MAX],
         backtrace: &[0x4020_1000],
         ..Default::default()
