@@ -77,7 +77,7 @@ to_el1:
     b.eq    1f
     b.hi    misplaced               // EL3: not a machine that follows the boot protocol
     ret
-1:  mov     x0, #(1 << 31)          // HCR_EL2.RW
+1:  mov     x0, #0xa0000000         // HCR_EL2: RW, and HCD: nobody is there to answer an HVC
     msr     hcr_el2, x0
     isb
     mrs     x0, midr_el1

@@ -60,7 +60,7 @@ extern "C" fn guest_exception(frame: &mut Frame, kind: u64) {
 fn backtrace(frame: &Frame) {
     let mut at = frame.x[29];
     for _ in 0..16 {
-        if at % 16 != 0 || at < crate::machine::RAM_BASE || at >= crate::kernel::memory::end() {
+        if !at.is_multiple_of(16) || at < crate::machine::RAM_BASE || at >= crate::kernel::memory::end() {
             break;
         }
         // SAFETY: within RAM, which is mapped, and aligned. Whatever is there is only printed.

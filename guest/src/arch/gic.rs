@@ -10,13 +10,36 @@ use crate::machine::Machine;
 const GICD_CTLR: usize = 0x0000;
 /// Interrupt controller type register.
 pub const GICD_TYPER: usize = 0x0004;
-const GICR_TYPER: usize = 0x0008;
+/// Interrupt group registers.
+pub const GICD_IGROUPR: usize = 0x0080;
+/// Interrupt set-enable registers.
+pub const GICD_ISENABLER: usize = 0x0100;
+/// Interrupt clear-enable registers.
+pub const GICD_ICENABLER: usize = 0x0180;
+/// Interrupt set-pending registers.
+pub const GICD_ISPENDR: usize = 0x0200;
+/// Interrupt clear-pending registers.
+pub const GICD_ICPENDR: usize = 0x0280;
+/// Interrupt priority registers.
+pub const GICD_IPRIORITYR: usize = 0x0400;
+/// Interrupt configuration registers.
+pub const GICD_ICFGR: usize = 0x0c00;
+/// Interrupt routing registers.
+pub const GICD_IROUTER: usize = 0x6000;
+/// Peripheral ID 2: the architecture's version in bits 7 to 4.
+pub const GICD_PIDR2: usize = 0xffe8;
+/// Redistributor type register.
+pub const GICR_TYPER: usize = 0x0008;
 const GICR_WAKER: usize = 0x0014;
 /// The second frame of a redistributor: SGIs and PPIs.
 const SGI_FRAME: usize = 0x1_0000;
 const GICR_IGROUPR0: usize = SGI_FRAME + 0x0080;
-const GICR_ISENABLER0: usize = SGI_FRAME + 0x0100;
-const GICR_IPRIORITYR: usize = SGI_FRAME + 0x0400;
+/// Set-enable register of SGIs and PPIs.
+pub const GICR_ISENABLER0: usize = SGI_FRAME + 0x0100;
+/// Clear-enable register of SGIs and PPIs.
+pub const GICR_ICENABLER0: usize = SGI_FRAME + 0x0180;
+/// Priority registers of SGIs and PPIs.
+pub const GICR_IPRIORITYR: usize = SGI_FRAME + 0x0400;
 
 const CTLR_RWP: u32 = 1 << 31;
 /// Affinity routing and group 1; the group's bit stands at 1 with one security state, and is EnableGrp1A as the
@@ -81,10 +104,16 @@ pub fn init_cpu(frame: Registers, timer: u32) {
     frame.write32(GICR_ISENABLER0, 0xffff | (1 << timer));
     write_register!("S3_0_C12_C12_5", read_register!("S3_0_C12_C12_5") | 1); // ICC_SRE_EL1.SRE
     isb();
-    write_register!("S3_0_C4_C6_0", 0xf0); // ICC_PMR_EL1
+    set_priority_mask(0xf0);
     write_register!("S3_0_C12_C12_3", 0); // ICC_BPR1_EL1
     write_register!("S3_0_C12_C12_4", 0); // ICC_CTLR_EL1: EOI also deactivates
     write_register!("S3_0_C12_C12_7", 1); // ICC_IGRPEN1_EL1
+    isb();
+}
+
+/// Sets the least priority that is no longer taken (ICC_PMR_EL1).
+pub fn set_priority_mask(mask: u64) {
+    write_register!("S3_0_C4_C6_0", mask);
     isb();
 }
 

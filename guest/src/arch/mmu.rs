@@ -10,8 +10,6 @@ use crate::machine::{RAM_BASE, Region};
 
 /// Where a process' own pages begin.
 pub const PRIVATE_BASE: usize = 0x8000_0000;
-/// Bytes that a process' own pages may take at most: one table's worth.
-pub const PRIVATE_SIZE: usize = 2 << 20;
 /// Bytes in a page.
 pub const PAGE: usize = 4096;
 const BLOCK: u64 = 2 << 20;
@@ -63,6 +61,18 @@ pub fn map_device(region: Region) -> bool {
     true
 }
 
+/// Maps 2 MiB at an address from 1 to 2 GiB as memory, whether or not there is any.
+pub fn map_memory(address: u64) {
+    let block = (address - RAM_BASE) / BLOCK;
+    // SAFETY: as in `device_table`.
+    let table = unsafe { &kernel_ram_table };
+    let entry = (RAM_BASE + block * BLOCK) | (PAGE_NORMAL & !2) | NO_EXECUTE;
+    if let Some(slot) = table.get(block as usize) {
+        slot.store(entry, Ordering::Relaxed);
+    }
+    publish();
+}
+
 /// Makes code read-only and executable, constants read-only, all else not executable, and takes away what is
 /// mapped beyond `memory_end`. No entry changes its address or size, so break-before-make isn't called for.
 pub fn protect(memory_end: u64) {
@@ -102,15 +112,16 @@ pub fn kernel_space() -> u64 {
     &raw const kernel_root as u64
 }
 
-/// Bytes that [`new_space`] takes for a process with `private` bytes.
+/// The root of an address space: four entries, in a cache line of its own.
+pub type Root = [u64; 8];
+
+/// Bytes that [`new_space`] takes for a process with `private` bytes, its root apart.
 pub const fn space_bytes(private: usize) -> usize {
-    3 * PAGE + private.div_ceil(PAGE) * PAGE
+    2 * PAGE + private.div_ceil(PAGE) * PAGE
 }
 
 /// Makes an address space with its own zeroed pages at [`PRIVATE_BASE`]; returns the value for TTBR0_EL1.
-pub fn new_space(arena: &mut Arena, asid: u16, private: usize) -> Option<u64> {
-    // The root holds four entries; it shares a page with nothing, but only a cache line of it is used.
-    let root = arena.take::<u64>(8, 64, 0)?;
+pub fn new_space(arena: &mut Arena, root: &'static mut Root, asid: u16, private: usize) -> Option<u64> {
     let middle = arena.take::<u64>(512, PAGE, 0)?;
     let leaves = arena.take::<u64>(512, PAGE, 0)?;
     for leaf in leaves.iter_mut().take(private.div_ceil(PAGE)) {

@@ -7,6 +7,7 @@ pub mod measure;
 pub mod mmio;
 pub mod mmu;
 pub mod psci;
+pub mod selfcheck;
 pub mod task;
 pub mod uart;
 

@@ -8,6 +8,8 @@ use crate::machine::Conduit;
 
 /// PSCI_VERSION.
 pub const VERSION: u64 = 0x8400_0000;
+/// CPU_SUSPEND.
+pub const CPU_SUSPEND: u64 = 0xc400_0001;
 /// CPU_OFF.
 pub const CPU_OFF: u64 = 0x8400_0002;
 /// CPU_ON.

@@ -11,7 +11,8 @@ const CR: usize = 0x30;
 /// Interrupt mask register.
 pub const IMSC: usize = 0x38;
 
-const FR_TXFE: u32 = 1 << 7;
+/// Flag: the transmit FIFO is empty.
+pub const FR_TXFE: u32 = 1 << 7;
 /// Bytes that an empty transmit FIFO takes, in the oldest revision.
 const FIFO: usize = 16;
 

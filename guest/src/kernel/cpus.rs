@@ -14,8 +14,8 @@ pub const SGI_KICK: u32 = 1;
 /// The SGI that the micro load measures.
 pub const SGI_MEASURE: u32 = 2;
 
-/// INTIDs of which arrivals are kept: SGIs and PPIs.
-const PRIVATE: usize = 32;
+/// INTIDs of which arrivals are kept: SGIs, PPIs and the first SPIs.
+const KEPT: usize = 64;
 
 /// What belongs to one CPU. Written by itself unless the field says otherwise.
 #[repr(align(64))]
@@ -30,9 +30,9 @@ pub struct Cpu {
     /// From giving a job until it is done.
     busy: AtomicBool,
     /// When an interrupt last came: the counter at the start of the handler.
-    arrived: [AtomicU64; PRIVATE],
+    arrived: [AtomicU64; KEPT],
     /// How often it came; stored after `arrived`.
-    arrivals: [AtomicU64; PRIVATE],
+    arrivals: [AtomicU64; KEPT],
     /// A probe runs: the next synchronous exception is expected.
     pub expects_fault: AtomicBool,
     /// The expected exception's syndrome.
@@ -65,8 +65,8 @@ impl Cpu {
             online: AtomicBool::new(false),
             job: Lock::new(None),
             busy: AtomicBool::new(false),
-            arrived: [const { AtomicU64::new(0) }; PRIVATE],
-            arrivals: [const { AtomicU64::new(0) }; PRIVATE],
+            arrived: [const { AtomicU64::new(0) }; KEPT],
+            arrivals: [const { AtomicU64::new(0) }; KEPT],
             expects_fault: AtomicBool::new(false),
             fault: AtomicU64::new(0),
             current: AtomicU16::new(NONE),
@@ -81,21 +81,21 @@ impl Cpu {
         }
     }
 
-    /// How often an SGI or PPI came.
+    /// How often an interrupt came.
     #[inline(always)]
     pub fn arrivals(&self, intid: u32) -> u64 {
-        self.arrivals[intid as usize % PRIVATE].load(Ordering::Acquire)
+        self.arrivals[intid as usize % KEPT].load(Ordering::Acquire)
     }
 
     /// When it last came.
     pub fn arrived(&self, intid: u32) -> u64 {
-        self.arrived[intid as usize % PRIVATE].load(Ordering::Relaxed)
+        self.arrived[intid as usize % KEPT].load(Ordering::Relaxed)
     }
 
     /// Notes an interrupt.
     #[inline(always)]
     pub fn note(&self, intid: u32, time: u64) {
-        let i = intid as usize % PRIVATE;
+        let i = intid as usize % KEPT;
         self.arrived[i].store(time, Ordering::Relaxed);
         self.arrivals[i].store(self.arrivals[i].load(Ordering::Relaxed) + 1, Ordering::Release);
     }

@@ -80,8 +80,8 @@ pub fn start(arena: &mut Arena, workers: usize, tick: u64, body: fn(usize)) -> O
     // CPU 0's idle task needs a stack of its own: the caller goes on using the boot stack.
     tasks[0].on_cpu.store(false, Ordering::Relaxed);
     give_stack(&tasks[0], arena.take::<u64>(STACK / 8, 16, 0)?, 0);
-    for i in n + 1..tasks.len() {
-        give_stack(&tasks[i], arena.take::<u64>(STACK / 8, 16, 0)?, i);
+    for (i, task) in tasks.iter().enumerate().skip(n + 1) {
+        give_stack(task, arena.take::<u64>(STACK / 8, 16, 0)?, i);
     }
     let space = mmu::kernel_space();
     for i in 0..n {

@@ -43,8 +43,9 @@ static RUN: Once<Run> = Once::new();
 fn needed(m: &Messaging, workers: usize) -> usize {
     let size = m.size as usize;
     let each = size_of::<Worker>()
+        + size_of::<(usize, Option<u64>)>()
         + match m.mode {
-            Mode::Process => mmu::space_bytes(size),
+            Mode::Process => size_of::<mmu::Root>() + mmu::space_bytes(size),
             Mode::Thread => size.next_multiple_of(64),
         };
     let carriers = m.carriers() as usize * (size_of::<Pipe>() + m.storage() + 64);
@@ -53,21 +54,19 @@ fn needed(m: &Messaging, workers: usize) -> usize {
 
 fn prepare(m: Messaging, workers: usize, arena: &mut Arena) -> Option<Run> {
     let size = m.size as usize;
-    let mut missing = false;
-    let mut number = 0u16;
-    // Address spaces and buffers come from the arena too, so the table is taken first and filled after.
+    // Small things first, so that no page is begun for one of them.
     let places = arena.take::<(usize, Option<u64>)>(workers, 64, (0, None))?;
-    for place in places.iter_mut() {
-        number += 1;
-        let made = match m.mode {
-            Mode::Process => {
-                mmu::new_space(arena, number, size).map(|space| (mmu::PRIVATE_BASE, Some(space)))
+    match m.mode {
+        Mode::Process => {
+            let roots = arena.take::<mmu::Root>(workers, 64, [0; 8])?;
+            for (i, (place, root)) in places.iter_mut().zip(roots).enumerate() {
+                *place = (mmu::PRIVATE_BASE, Some(mmu::new_space(arena, root, 1 + i as u16, size)?));
             }
-            Mode::Thread => arena.take::<u8>(size, 64, 0).map(|buffer| (buffer.as_ptr() as usize, None)),
-        };
-        match made {
-            Some(made) => *place = made,
-            None => missing = true,
+        }
+        Mode::Thread => {
+            for place in places.iter_mut() {
+                *place = (arena.take::<u8>(size, 64, 0)?.as_ptr() as usize, None);
+            }
         }
     }
     let table = arena.take_with(workers, 64, |i| Worker {
@@ -87,7 +86,7 @@ fn prepare(m: Messaging, workers: usize, arena: &mut Arena) -> Option<Run> {
     let carriers = arena.take_with(m.carriers() as usize, 64, |_| {
         Pipe::new(Carrier::new(m.carrier, m.capacity(), pieces.next().unwrap_or_default()))
     })?;
-    (!missing).then_some(Run { parameters: m, workers: table, carriers, ready, start, ended })
+    Some(Run { parameters: m, workers: table, carriers, ready, start, ended })
 }
 
 /// Runs the load; false when something was wrong, which has been said.
@@ -120,7 +119,7 @@ pub fn run(m: Messaging, arena: &mut Arena) -> bool {
         ));
         return false;
     };
-    (0..runs).fold(true, |ok, number| one_run(run, number) && ok)
+    (0..runs).all(|number| one_run(run, number))
 }
 
 /// Guest's own counters, summed over the CPUs: switches, ticks, kicks, waits, steals.

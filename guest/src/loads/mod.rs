@@ -3,6 +3,7 @@
 mod messaging;
 mod micro;
 mod odometer;
+mod selftest;
 mod simple;
 
 use crate::arguments::Load;
@@ -16,6 +17,6 @@ pub fn run(load: Load, mut arena: Arena) -> bool {
         Load::Idle { milliseconds } => simple::idle(milliseconds),
         Load::Spin { milliseconds, masked } => simple::spin(milliseconds, masked),
         Load::Yield { n } => simple::give_away(n),
-        Load::SelfTest { .. } => false,
+        Load::SelfTest { end } => selftest::run(end),
     }
 }

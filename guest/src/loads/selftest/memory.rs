@@ -1,0 +1,80 @@
+//! Memory: exclusives between vCPUs, device accesses of every form, addresses where there is nothing.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::Checks;
+use crate::arch::{mmio::Registers, mmu, selfcheck, uart};
+use crate::kernel::{cpus, machine, memory};
+use crate::machine::{RAM_BASE, Region};
+
+/// Additions on each CPU.
+const ADDITIONS: u64 = 20_000;
+
+/// Where neither QEMU's `virt` nor Odometer has a device.
+const NOTHING: Region = Region { base: 0x0b80_0000, size: 0x1000 };
+
+static SUM: AtomicU64 = AtomicU64::new(0);
+
+fn add() {
+    for _ in 0..ADDITIONS {
+        SUM.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Runs the checks.
+pub fn run(checks: &mut Checks) {
+    cpus::run_everywhere(add);
+    let sum = SUM.load(Ordering::Relaxed);
+    checks.note("exclusives", sum == ADDITIONS * cpus::number() as u64, format_args!("{sum}"));
+    devices(checks);
+    nothing(checks);
+}
+
+fn devices(checks: &mut Checks) {
+    let base = machine().uart.base as usize;
+    // SAFETY: the console's PL011; its interrupt mask concerns nobody here.
+    let registers = unsafe { Registers::new(base) };
+    let flags = base + uart::FR;
+
+    registers.write32(uart::IMSC, 0x10);
+    let set = registers.read32(uart::IMSC);
+    let fault = selfcheck::store_zero(base + uart::IMSC);
+    let cleared = registers.read32(uart::IMSC);
+    let ok = set == 0x10 && fault.is_none() && cleared == 0;
+    checks.note("zero_register_store", ok, format_args!("{set:#x} {cleared:#x} {fault:x?}"));
+    let fault = selfcheck::load_zero(flags);
+    checks.note("zero_register_load", fault.is_none(), format_args!("{fault:x?}"));
+
+    // Without a syndrome a hypervisor decodes the instruction or injects an abort; both are right.
+    for (name, outcome) in [
+        ("uart_pair_load", selfcheck::load_pair(flags)),
+        ("uart_load_write_back", selfcheck::load_write_back(flags)),
+        ("uart_store_write_back", selfcheck::store_write_back(base + uart::IMSC)),
+        ("uart_byte_load", selfcheck::load_byte(flags)),
+        ("uart_double_load", selfcheck::load_double(flags)),
+        ("uart_unaligned_load", selfcheck::load_unaligned(flags)),
+        ("uart_exclusive_load", selfcheck::load_exclusive(flags)),
+    ] {
+        checks.note(name, true, format_args!("{outcome:x?}"));
+    }
+    let empty = cpus::wait(5, || registers.read32(uart::FR) & uart::FR_TXFE != 0);
+    checks.check("uart_works_after", empty);
+}
+
+/// Loads and stores where there is nothing: read as zero and ignored, or an abort.
+fn nothing(checks: &mut Checks) {
+    if mmu::map_device(NOTHING) {
+        let address = NOTHING.base as usize;
+        let (load, store) = (selfcheck::load_byte(address), selfcheck::store_zero(address));
+        checks.note("no_device", true, format_args!("{load:x?} {store:x?}"));
+    }
+    let beyond = memory::end();
+    if beyond < 2 * RAM_BASE && beyond.is_multiple_of(2 << 20) {
+        mmu::map_memory(beyond);
+        let address = beyond as usize;
+        let (load, store) = (selfcheck::load_double(address), selfcheck::store_zero(address));
+        checks.note("beyond_ram", true, format_args!("{load:x?} {store:x?}"));
+    } else {
+        checks.skip("beyond_ram", "RAM ends where it can't be tried");
+    }
+}
