@@ -6,7 +6,8 @@
 //!
 //! - Whoever has ended a line marks its VM and tries the lock. Who gets it sends what is marked, a bounded number of bytes,
 //!   and looks for marks again after unlocking; who doesn't get it goes on. A guest's exit never waits for the lock.
-//! - A port with no room is not waited for: its interrupt goes on with the line ([`Console::interrupt`]).
+//! - A port with no room is not waited for: its interrupt goes on with the line ([`Console::interrupt`]), as it does with
+//!   what is left after the bounded number of bytes.
 //! - A line longer than the queue is cut: what follows begins with `name|+ ` instead of `name| `, and continues the line
 //!   that came before under that name. The same where an unfinished line was shown and something came between.
 //! - An unfinished line (a prompt) is shown for the VM that has the input: at once when somebody has typed, else
@@ -299,11 +300,15 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
     /// for the port: not for the path of an ordinary exit. `write` must not log.
     pub fn report(&self, write: impl FnOnce(&mut Polled<'_, P>) -> fmt::Result) {
         let mut mux = self.mux.lock();
+        // Nobody could do anything about the port's interrupts until this is written; they would only come again and again.
+        let (receive, _) = mux.interrupts;
+        self.tell_interrupts(&mut mux, (false, false));
         let mut out = Polled::new(&self.port);
         self.finish_line(&mut mux, &mut out);
         // The port takes whatever is written: there is no error that could come back.
         let _ = write(&mut out);
         out.end_line();
+        self.tell_interrupts(&mut mux, (receive, false));
         drop(mux);
         self.service();
     }
@@ -322,9 +327,10 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
         out.drain();
     }
 
-    /// Sends all that there is and waits until it has left: before the machine is powered off.
+    /// Sends all that there is and waits until it has left: before the machine is powered off. Takes no input afterwards.
     pub fn finish(&self) {
         let mut mux = self.mux.lock();
+        self.tell_interrupts(&mut mux, (false, false));
         let mut out = Polled::new(&self.port);
         for vm in 0..self.terminals.len() {
             self.flush.insert(vm);

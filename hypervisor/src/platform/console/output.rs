@@ -111,8 +111,9 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
                 break Stop::Idle;
             }
         };
+        // The port's interrupt goes on with what is left: there may be nobody else who comes by.
         let (receive, _) = mux.interrupts;
-        self.tell_interrupts(mux, (receive, stop == Stop::Blocked));
+        self.tell_interrupts(mux, (receive, stop != Stop::Idle));
         stop
     }
 
@@ -232,8 +233,8 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
             begin_line(mux);
             // A line at a time, and of a long one a piece at a time, so that it fits the staging.
             let end = mux.notice.iter().position(|b| *b == b'\n').map_or(mux.notice.len(), |at| at + 1);
-            let line: ArrayVec<u8, { 2 * PIECE }> = mux.notice.drain(..end.min(2 * PIECE)).collect();
-            mux.staging.push_text(&line);
+            let Mux { notice, staging, .. } = mux;
+            notice.drain(..end.min(2 * PIECE)).for_each(|byte| staging.push_text(&[byte]));
             return true;
         }
         let Some(vm) = mux.listing else { return false };
