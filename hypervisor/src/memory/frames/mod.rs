@@ -188,15 +188,15 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// An allocator for all that is free in `plan`. `metadata` holds its bits: at least
-    /// [`MemoryPlan::metadata_words`] words, in memory that is not part of the plan any more. What they
+    /// An allocator for all that is free in `plan`. `metadata` holds its bits: as many words
+    /// as [`MemoryPlan::metadata_words`] said before they were carved, in memory that is not part of the plan any more. What they
     /// contain doesn't matter.
     ///
     /// # Errors
     ///
     /// [`FramesError::Metadata`] where the slice is too short.
     pub fn new(plan: &MemoryPlan, metadata: &'static mut [u64]) -> Result<Self, FramesError> {
-        let error = FramesError::Metadata { needed: plan.metadata_words(), given: metadata.len() };
+        let error = FramesError::Metadata { needed: plan.exact_metadata_words(), given: metadata.len() };
         let mut frames = Self { zones: ArrayVec::new(), total: 0, free: 0, refused: 0 };
         let mut rest = metadata;
         for &range in plan.ranges() {

@@ -117,9 +117,16 @@ impl MemoryPlan {
         Ok(())
     }
 
+    /// Puts `new` where it belongs; every later range moves up by one.
     fn insert(&mut self, new: PaRange) -> Result<(), PlanError> {
-        let at = self.ranges.iter().take_while(|other| other.base < new.base).count();
-        self.ranges.try_insert(at, new).map_err(|_| PlanError::TooManyRanges)
+        if self.ranges.is_full() {
+            return Err(PlanError::TooManyRanges);
+        }
+        let mut moving = new;
+        for slot in self.ranges.iter_mut().skip_while(|other| other.base < new.base) {
+            core::mem::swap(slot, &mut moving);
+        }
+        self.ranges.try_push(moving).map_err(|_| PlanError::TooManyRanges)
     }
 
     /// Takes `size` bytes, rounded up to pages and aligned to `align` (a power of two, at least a page is
@@ -148,9 +155,15 @@ impl MemoryPlan {
         self.ranges.iter().map(|range| range.size).sum()
     }
 
-    /// How many words of metadata [`super::Frames::new`] needs for this plan. Carving the metadata out of
-    /// the plan afterwards never raises it (apart from alignment above a page, which may split a range).
+    /// How many words of metadata [`super::Frames::new`] needs for this plan, also after one more range was
+    /// carved out of it: for the metadata itself.
     pub fn metadata_words(&self) -> usize {
+        // Carving may split a range, in the midst of a chunk even, and then there is a chunk more.
+        CARVE_WORDS + self.exact_metadata_words()
+    }
+
+    /// How many words the plan takes as it is.
+    pub(super) fn exact_metadata_words(&self) -> usize {
         self.ranges.iter().map(|range| metadata_words(*range)).sum()
     }
 }
@@ -162,6 +175,9 @@ pub(super) fn chunks(range: PaRange) -> usize {
     let last = end.div_ceil(BLOCK_2M);
     last.saturating_sub(first) as usize
 }
+
+/// What one more range may cost: a chunk's frames, and a word more for each of the two kinds of chunk bits.
+const CARVE_WORDS: usize = 8 + 2;
 
 /// Words of metadata for one range: two bits for each chunk, and a bit for each of its frames.
 pub(super) fn metadata_words(range: PaRange) -> usize {

@@ -49,7 +49,7 @@ fn one_bank_of_512_mib_gives_all_of_itself() {
 fn banks_above_4_gib_are_used_and_the_hole_between_costs_nothing() {
     let plan = plan(&[(0x80_0000_0000, 8 * GIB), (GIB, 2 * GIB)], &[]);
     // 10 GiB in chunks of 2 MiB: a word for each 64 frames, 2 bits for each chunk. The hole has none.
-    assert_eq!(plan.metadata_words(), 5120 * 8 + 2 * (1024 + 4096) / 64);
+    assert_eq!(plan.exact_metadata_words(), 5120 * 8 + 2 * (1024 + 4096) / 64);
     let mut frames = frames(&plan);
     assert_eq!(frames.total_bytes(), 10 * GIB);
     assert_eq!(frames.alloc(GIB, GIB), Some(Pa(GIB)));
@@ -121,22 +121,31 @@ fn boot_code_carves_from_the_smallest_range_that_fits() {
 
 #[test]
 fn metadata_carved_from_the_plan_is_large_enough_for_what_remains() {
-    let mut plan = plan(&[(GIB + 0x3000, GIB), (4 * GIB, GIB - 0x5000)], &[(GIB + 0x40_0000, 0x1234_5678)]);
-    let words = plan.metadata_words();
-    let before = plan.free_bytes();
-    let at = plan.carve(words as u64 * 8, PAGE_SIZE).unwrap();
-    assert!(plan.metadata_words() <= words);
-    let frames = frames(&plan);
-    assert_eq!(frames.total_bytes(), before - (words as u64 * 8).next_multiple_of(PAGE_SIZE));
-    assert!(!plan.ranges().iter().any(|range| range.contains(at)));
+    for base in [GIB, GIB + 0x3000, GIB + 2 * MIB - 0x1000] {
+        for size in [64 * MIB, 128 * MIB, GIB] {
+            for align in [PAGE_SIZE, 64 << 10, 2 * MIB, 4 * MIB] {
+                for extra in [0, 0x5000, 2 * MIB] {
+                    let mut plan = plan(&[(base, size), (4 * GIB, 8 * GIB)], &[]);
+                    let words = plan.metadata_words();
+                    let before = plan.free_bytes();
+                    let taken = (words as u64 * 8 + extra).next_multiple_of(PAGE_SIZE);
+                    let at = plan.carve(taken, align).unwrap();
+                    assert!(at.is_aligned(align) && !plan.ranges().iter().any(|range| range.contains(at)));
+                    let frames = Frames::new(&plan, Vec::leak(vec![0; words])).unwrap();
+                    assert_eq!(frames.total_bytes(), before - taken);
+                }
+            }
+        }
+    }
 }
 
 #[test]
 fn short_metadata_is_refused() {
     let plan = plan(&[(GIB, GIB)], &[]);
-    let needed = plan.metadata_words();
+    let needed = plan.exact_metadata_words();
     let error = Frames::new(&plan, Vec::leak(vec![0; needed - 1])).unwrap_err();
     assert_eq!(error, FramesError::Metadata { needed, given: needed - 1 });
+    assert!(Frames::new(&plan, Vec::leak(vec![0; needed])).is_ok());
 }
 
 #[test]
