@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 pub use apt::Apt;
-pub use qemu::{PrivateQemu, oldest_beside as oldest_qemu};
+pub use qemu::oldest_beside as oldest_qemu;
 
 /// What `cargo xtask setup` is asked to do.
 #[derive(Debug, clap::Args)]

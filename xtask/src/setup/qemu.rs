@@ -4,6 +4,7 @@
 //! there, because the counter ticks at 1 GHz only on machines `virt-9.1` and later, and so a counter difference is a
 //! number of instructions under `-icount`.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -101,25 +102,36 @@ fn install() -> Result<()> {
 }
 
 /// QEMU 7.2 beside a newer one, unpacked under `target/` from Debian 12's package, for tests on the oldest version
-/// that is accepted. Nothing is installed.
+/// that is accepted. Nothing is installed: a script beside it sets what it needs to run from there.
 ///
 /// # Errors
 /// This is no Debian 12, the package can't be fetched, or it doesn't run on this machine's libraries.
-pub fn oldest_beside() -> Result<PrivateQemu> {
+pub fn oldest_beside() -> Result<Qemu> {
     let os = Os::here();
     if os.id != "debian" || os.codename != "bookworm" {
         bail!("QEMU 7.2 is fetched on Debian 12 only (this is {} {})", os.id, os.version);
     }
     let dir = paths::kept("setup/qemu-7.2")?;
-    let private = PrivateQemu::at(&dir);
-    if !private.qemu.path.exists() {
+    let usr = dir.join("root/usr");
+    if !usr.join("bin").join(PROGRAM).exists() {
+        eprintln!("setup: fetching QEMU 7.2 for the tests (about 20 MB, once)");
         fetch_oldest(&dir)?;
     }
-    let mut ask = Command::new(&private.qemu.path);
-    private.prepare(&mut ask);
-    let output = command::checked(ask.arg("--version"), Duration::from_secs(20))?;
-    let version = parse_version(&output.stdout).context("it doesn't say its version")?;
-    Ok(PrivateQemu { qemu: Qemu { version, ..private.qemu }, ..private })
+    let script = dir.join(PROGRAM);
+    let text = format!(
+        "#!/bin/sh\nexport LD_LIBRARY_PATH={}\nexec {} -L {} \"$@\"\n",
+        quoted(&usr.join("lib").join(format!("{}-linux-gnu", std::env::consts::ARCH))),
+        quoted(&usr.join("bin").join(PROGRAM)),
+        quoted(&usr.join("share/qemu")),
+    );
+    std::fs::write(&script, text)?;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    let version = version_of(&script)?;
+    Ok(Qemu { path: script, version })
+}
+
+fn quoted(path: &Path) -> String {
+    command::quoted(&path.to_string_lossy())
 }
 
 fn fetch_oldest(dir: &Path) -> Result<()> {
@@ -134,34 +146,6 @@ fn fetch_oldest(dir: &Path) -> Result<()> {
     let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
     let packages = apt.would_install(&wanted)?;
     apt.unpack(&packages, dir).map(drop)
-}
-
-/// A QEMU that runs from a directory, with libraries and data files beside it.
-#[derive(Debug, Clone)]
-pub struct PrivateQemu {
-    /// The program and its version.
-    pub qemu: Qemu,
-    /// Where its shared libraries are.
-    libraries: PathBuf,
-    /// Where its data files (keymaps, firmware) are: QEMU's `-L`.
-    pub data: PathBuf,
-}
-
-impl PrivateQemu {
-    fn at(dir: &Path) -> Self {
-        let usr = dir.join("root/usr");
-        let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
-        Self {
-            qemu: Qemu { path: usr.join("bin").join(PROGRAM), version: OLDEST },
-            libraries: usr.join("lib").join(triplet),
-            data: usr.join("share/qemu"),
-        }
-    }
-
-    /// Sets what the program needs to run from its directory.
-    pub fn prepare(&self, command: &mut Command) {
-        command.env("LD_LIBRARY_PATH", &self.libraries);
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,122 @@
+//! What a system test is.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::NAME;
+use crate::qemu::capture::{Captured, Limits};
+use crate::scenario::{Machine, Scenario};
+
+/// A check of what was on the console.
+pub type Check = Box<dyn Fn(&Outcome<'_>) -> Result<()> + Send + Sync>;
+
+/// What a run left behind, for checks.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    /// What was on the console.
+    pub captured: &'a Captured,
+    /// What booted, where that was a scenario.
+    pub scenario: Option<&'a Scenario>,
+}
+
+/// What boots.
+#[derive(Debug)]
+pub enum Boots {
+    /// The hypervisor with the bundle of a scenario, given as the text of its file.
+    Scenario(String),
+    /// The hypervisor with these bytes for its initrd (or none) and this command line, on a machine with EL2 or without.
+    Hypervisor {
+        /// The initrd.
+        initrd: Option<Vec<u8>>,
+        /// The command line.
+        append: &'static str,
+        /// The machine.
+        machine: Machine,
+        /// Whether it has EL2.
+        virtualization: bool,
+    },
+    /// Our own guest without a hypervisor, with this command line: the native floor.
+    Native {
+        /// The command line.
+        append: &'static str,
+        /// The machine.
+        machine: Machine,
+    },
+}
+
+/// Which QEMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Emulator {
+    /// The one that `setup` finds.
+    Usual,
+    /// The oldest that is accepted.
+    Oldest,
+}
+
+/// How the run may end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// The machine powers itself off.
+    ByItself,
+    /// Or it stands still: where there is nobody to ask for power-off.
+    OrStops,
+}
+
+/// One system test.
+pub struct Case {
+    /// Its name within the suite.
+    pub name: String,
+    /// Whether `--quick` runs it.
+    pub quick: bool,
+    /// What boots.
+    pub boots: Boots,
+    /// On which QEMU.
+    pub emulator: Emulator,
+    /// Whether it needs Debian's packages for Linux guests.
+    pub linux: bool,
+    /// How it may end.
+    pub ends: Ends,
+    /// How long it may take.
+    pub limits: Limits,
+    /// What must hold afterwards.
+    pub checks: Vec<Check>,
+}
+
+impl Case {
+    /// A case that boots a scenario, powers itself off, and is not a quick one.
+    pub fn scenario(name: impl Into<String>, text: impl Into<String>) -> Self {
+        Self::new(name, Boots::Scenario(text.into()))
+    }
+
+    /// A case with no check yet.
+    pub fn new(name: impl Into<String>, boots: Boots) -> Self {
+        Self {
+            name: name.into(),
+            quick: false,
+            boots,
+            emulator: Emulator::Usual,
+            linux: false,
+            ends: Ends::ByItself,
+            limits: Limits { silence: Duration::from_secs(90), total: Duration::from_secs(240) },
+            checks: Vec::new(),
+        }
+    }
+
+    /// `--quick` runs it, too.
+    pub fn quick(mut self) -> Self {
+        self.quick = true;
+        self
+    }
+
+    /// Adds a check.
+    pub fn expect(mut self, check: impl Fn(&Outcome<'_>) -> Result<()> + Send + Sync + 'static) -> Self {
+        self.checks.push(Box::new(check));
+        self
+    }
+
+    /// The name with the suite's before it.
+    pub fn full_name(&self) -> String {
+        format!("{NAME}/{}", self.name)
+    }
+}

@@ -1,0 +1,270 @@
+//! The system tests.
+
+use std::time::Duration;
+
+use super::case::{Boots, Case, Emulator, Ends};
+use super::expect::{
+    adds_up, all_cpus_work, all_ended, guests_are_content, occurs, runs_well, says, starts_nothing,
+    stays_in_place, vm_failed, within,
+};
+use crate::linux::{self, Hackbench};
+use crate::qemu::capture::Limits;
+use crate::scenario::Machine;
+
+/// Files that scenarios name: kernels that do one thing, as raw arm64 code.
+pub const FILES: [(&str, &[u8]); 2] = [
+    // `udf #0`, and then nothing: the exception's vector is at an address that isn't there.
+    ("undefined.bin", &[0x00, 0x00, 0x00, 0x00]),
+    // `mov x0, #0; br x0`: a jump to where there is no memory.
+    ("astray.bin", &[0x00, 0x00, 0x80, 0xd2, 0x00, 0x00, 0x1f, 0xd6]),
+];
+
+/// CPU models that must work.
+const CPUS: [&str; 5] = ["max", "cortex-a57", "cortex-a72", "cortex-a76", "neoverse-n1"];
+/// A small load with all kinds of exits.
+const MESSAGING: &str = "load=messaging groups=1 fds=4 loops=25 runs=1";
+/// Limits of a run that must refuse: it says so at once or not at all.
+const SHORT: Limits = Limits { silence: Duration::from_secs(10), total: Duration::from_secs(30) };
+/// Limits of a run on very many CPUs, or of Linux.
+const LONG: Limits = Limits { silence: Duration::from_secs(180), total: Duration::from_secs(420) };
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    let parts = [machines(), options(), refusals(), scheduling(), vmids(), life(), guests()];
+    parts.into_iter().flatten().collect()
+}
+
+/// A `[[vm]]` of our own guest.
+fn vm(name: &str, vcpus: u32, bootargs: &str, more: &str) -> String {
+    format!(
+        "[[vm]]\nname = \"{name}\"\nkernel = \"guest\"\nmemory = \"32M\"\nvcpus = {vcpus}\nbootargs = \"{bootargs}\"\n{more}\n"
+    )
+}
+
+/// A scenario of a machine, options and VMs.
+fn scenario(machine: &str, options: &str, vms: &[String]) -> String {
+    format!("[machine]\n{machine}\n[options]\n{options}\n{}", vms.concat())
+}
+
+/// CPU models, numbers of CPUs, sizes of memory.
+fn machines() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for cpu in CPUS {
+        let machine = format!("cpus = 2\ncpu = \"{cpu}\"");
+        let checked = vm("check", 2, "load=selftest", "");
+        let talk = vm("talk", 2, MESSAGING, "");
+        let case =
+            Case::scenario(format!("cpu-{cpu}"), scenario(&machine, "", &[checked, talk])).expect(runs_well);
+        cases.push(if matches!(cpu, "max" | "cortex-a57") { case.quick() } else { case });
+    }
+    for cpus in [1, 2, 4, 8] {
+        let machine = format!("cpus = {cpus}");
+        let vms = [vm("talk", cpus.min(8), MESSAGING, "count = 2")];
+        let case = Case::scenario(format!("smp-{cpus}"), scenario(&machine, "", &vms)).expect(runs_well);
+        cases.push(if cpus == 8 { case } else { case.quick() });
+    }
+    let vms = [vm("talk", 2, MESSAGING, "count = 4")];
+    let mut many = Case::scenario("smp-128", scenario("cpus = 128", "", &vms)).expect(runs_well);
+    many.limits = LONG;
+    cases.push(many);
+    for memory in ["512M", "1G", "16G"] {
+        let machine = format!("cpus = 2\nmemory = \"{memory}\"");
+        let vms = [vm("talk", 2, MESSAGING, "")];
+        cases
+            .push(Case::scenario(format!("memory-{memory}"), scenario(&machine, "", &vms)).expect(runs_well));
+    }
+    let vms = [vm("check", 2, "load=selftest", ""), vm("talk", 2, MESSAGING, "")];
+    let mut oldest = Case::scenario("oldest-qemu", scenario("cpus = 2", "", &vms)).expect(runs_well);
+    oldest.emulator = Emulator::Oldest;
+    cases.push(oldest);
+    cases
+}
+
+/// Every option at boot.
+fn options() -> Vec<Case> {
+    let vms = [vm("talk", 2, MESSAGING, "count = 3")];
+    let run = |name: &str, options: &str| {
+        Case::scenario(name, scenario("cpus = 2", options, &vms)).expect(runs_well)
+    };
+    vec![
+        run("option-slice", "\"sched.slice_us\" = 1000").expect(within("boot", "slice_us", 1000, 1000)),
+        run("option-no-histograms", "\"stats.histograms\" = \"off\""),
+        run("option-vmid-bits", "\"vmid.bits\" = 5").expect(within("boot", "vmid_bits", 5, 5)),
+    ]
+}
+
+/// What can't work says why, and stops.
+fn refusals() -> Vec<Case> {
+    let machine = || Machine { cpus: 2, ..Machine::default() };
+    let with = |option: &str| Machine { qemu: vec!["-machine".into(), option.into()], ..machine() };
+    let refuse = |name: &str, initrd: Option<&[u8]>, append: &'static str, machine: Machine, el2: bool| {
+        let initrd = initrd.map(<[u8]>::to_vec);
+        let mut case = Case::new(
+            format!("refuses-{name}"),
+            Boots::Hypervisor { initrd, append, machine, virtualization: el2 },
+        );
+        case.limits = SHORT;
+        case.expect(starts_nothing)
+    };
+    let stops = |mut case: Case| {
+        case.ends = Ends::OrStops;
+        case
+    };
+    let junk = [0x5a_u8; 8192];
+    let cut = [0xd0, 0x0d, 0xfe, 0xed, 0x00, 0x10, 0x00, 0x00];
+    vec![
+        refuse("no-bundle", None, "", machine(), true).expect(says(&["bundle"])).quick(),
+        refuse("junk-bundle", Some(&junk), "", machine(), true).expect(says(&["bundle"])).quick(),
+        refuse("cut-bundle", Some(&cut), "", machine(), true).expect(says(&["bundle"])),
+        refuse("option-value", Some(&junk), "vmid.bits=99", machine(), true)
+            .expect(says(&["vmid.bits", "99"]))
+            .quick(),
+        refuse("option-word", Some(&junk), "sched.slice_us=soon", machine(), true)
+            .expect(says(&["sched.slice_us", "soon"])),
+        refuse("option-key", Some(&junk), "vmid.bitz=4", machine(), true).expect(says(&["vmid.bitz"])),
+        refuse("option-policy", Some(&junk), "vmid.policy=none", machine(), true)
+            .expect(says(&["vmid.policy", "none"])),
+        refuse("few-vmids", Some(&junk), "vmid.bits=4", Machine { cpus: 32, ..machine() }, true)
+            .expect(says(&["vmid"])),
+        stops(refuse("el1", Some(&junk), "", machine(), false)).expect(says(&["EL1"])).quick(),
+        stops(refuse("el3", Some(&junk), "", with("secure=on"), true)).expect(says(&["EL3"])).quick(),
+        stops(refuse("gicv2", Some(&junk), "", with("gic-version=2"), true))
+            .expect(says(&["GICv2", "gic-version=3"])),
+        stops(refuse("129-cpus", Some(&junk), "", Machine { cpus: 129, ..machine() }, true))
+            .expect(says(&["128", "CPU"])),
+    ]
+}
+
+/// Who runs where, and when.
+fn scheduling() -> Vec<Case> {
+    let pinned = [vm("a", 2, MESSAGING, "pin = [0, 1]"), vm("b", 2, MESSAGING, "pin = [1, 0]")];
+    let free = [vm("spin", 1, "load=spin seconds=0.3", "count = 4")];
+    // The one that spins with interrupts masked would keep the CPU for ever without preemption.
+    let masked = [
+        vm("deaf", 1, "load=spin seconds=0.5 masked=on", "pin = [0]"),
+        vm("talk", 1, MESSAGING, "pin = [0]"),
+    ];
+    let idle = [vm("idle", 2, "load=idle seconds=0.5", "count = 3")];
+    vec![
+        Case::scenario("pinned", scenario("cpus = 2", "", &pinned)).expect(runs_well).expect(stays_in_place),
+        Case::scenario("unpinned", scenario("cpus = 2", "", &free)).expect(runs_well).expect(all_cpus_work),
+        Case::scenario("masked-spin", scenario("cpus = 1", "", &masked))
+            .expect(runs_well)
+            .expect(occurs("irq_slice", 3))
+            .quick(),
+        Case::scenario("idle", scenario("cpus = 2", "", &idle)).expect(runs_well).expect(occurs("wfi", 6)),
+    ]
+}
+
+/// VMIDs: rollovers where they are few, none where they are many.
+fn vmids() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for policy in ["clear", "v3-no-clear", "v3-clear-zero"] {
+        let options = format!("\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"\n\"sched.slice_us\" = 1000");
+        let vms = [vm("talk", 2, MESSAGING, "count = 24")];
+        let case = Case::scenario(format!("rollover-{policy}"), scenario("cpus = 4", &options, &vms))
+            .expect(runs_well)
+            .expect(within("vmid", "rollovers", 2, u64::MAX));
+        cases.push(if policy == "clear" { case.quick() } else { case });
+    }
+    let vms = [vm("talk", 2, MESSAGING, "count = 40")];
+    cases.push(
+        Case::scenario("no-rollover", scenario("cpus = 4", "", &vms))
+            .expect(runs_well)
+            .expect(within("vmid", "rollovers", 0, 0))
+            .expect(within("vmid", "allocations", 40, 40)),
+    );
+    cases
+}
+
+/// VMs that end in other ways than by a plain SYSTEM_OFF, and very many of them.
+fn life() -> Vec<Case> {
+    let last = [vm("last", 2, "load=selftest end=vcpu1", ""), vm("talk", 2, MESSAGING, "")];
+    let reset = [vm("again", 2, "load=selftest end=reset", ""), vm("talk", 2, MESSAGING, "")];
+    let crash = |file: &str| {
+        let bad = format!("[[vm]]\nname = \"bad\"\nkernel = \"{file}\"\nmemory = \"16M\"\n");
+        let text = scenario("cpus = 2", "", &[bad, vm("talk", 2, MESSAGING, "")]);
+        Case::scenario(format!("crash-{}", file.trim_end_matches(".bin")), text)
+            .expect(|outcome| all_ended(outcome, 1))
+            .expect(|outcome| guests_are_content(outcome, &["bad"]))
+            .expect(vm_failed("bad"))
+            .expect(adds_up)
+    };
+    let crowd = [vm("few", 1, "load=idle seconds=0.2", "count = 256").replace("32M", "8M")];
+    let mut crowd = Case::scenario("256-vms", scenario("cpus = 4", "", &crowd)).expect(runs_well);
+    crowd.limits = LONG;
+    vec![
+        Case::scenario("off-by-vcpu-1", scenario("cpus = 2", "", &last)).expect(runs_well),
+        Case::scenario("system-reset", scenario("cpus = 2", "", &reset)).expect(runs_well),
+        crash("undefined.bin").quick(),
+        crash("astray.bin"),
+        crowd,
+    ]
+}
+
+/// Guests: ours without a hypervisor, and Linux.
+fn guests() -> Vec<Case> {
+    let native = |name: &str, append: &'static str| {
+        let machine = Machine { cpus: 2, ..Machine::default() };
+        Case::new(name, Boots::Native { append, machine })
+            .expect(|outcome| guests_are_content(outcome, &[]))
+            .quick()
+    };
+    let mut cases = vec![native("native-selftest", "load=selftest"), native("native-messaging", MESSAGING)];
+    for cpu in ["max", "cortex-a57"] {
+        let text = linux_scenario(&format!("cpus = 2\ncpu = \"{cpu}\""), 2, 2);
+        let mut case = Case::scenario(format!("linux-{cpu}"), text).expect(runs_well);
+        case.limits = LONG;
+        case.linux = true;
+        cases.push(case);
+    }
+    cases
+}
+
+/// A scenario of `count` Linux guests that run hackbench twice.
+fn linux_scenario(machine: &str, count: u32, vcpus: u32) -> String {
+    let load = Hackbench { groups: 1, fds: 4, loops: 20, size: 100, runs: 2 };
+    let bootargs = linux::append(Some(&load)).replace('"', "\\\"");
+    let memory = linux::MEMORY >> 20;
+    format!(
+        "[machine]\n{machine}\n[[vm]]\nname = \"linux\"\ncount = {count}\nvcpus = {vcpus}\nmemory = \"{memory}M\"\n\
+         kernel = \"vmlinuz\"\ninitrd = \"initramfs\"\nbootargs = \"{bootargs}\"\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::scenario::{Kernel, Scenario};
+
+    /// A wrong key in a scenario would else be found only after all images are built.
+    #[test]
+    fn every_scenario_is_a_valid_one() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (name, bytes) in FILES {
+            std::fs::write(directory.path().join(name), bytes).expect("written");
+        }
+        for name in ["vmlinuz", "initramfs"] {
+            std::fs::write(directory.path().join(name), [0; 64]).expect("written");
+        }
+        let file = directory.path().join("scenario.toml");
+        let guest =
+            || -> anyhow::Result<Arc<Kernel>> { Ok(Arc::new(crate::scenario::kernel::parse(&[0; 64])?)) };
+        for case in all() {
+            let Boots::Scenario(text) = &case.boots else { continue };
+            std::fs::write(&file, text).expect("written");
+            if let Err(error) = Scenario::load(&file, &guest) {
+                panic!("{}: {error:#}\n{text}", case.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_case_checks_something() {
+        for case in all() {
+            assert!(!case.checks.is_empty(), "{}", case.name);
+        }
+    }
+}

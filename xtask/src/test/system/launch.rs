@@ -1,0 +1,178 @@
+//! Running one system test.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, bail};
+
+use super::case::{Boots, Case, Emulator, Ends, Outcome};
+use crate::image::{self, Programs};
+use crate::qemu::capture::{Captured, capture};
+use crate::qemu::{Boot, Launch};
+use crate::scenario::{Kernel, Machine, Scenario, kernel};
+use crate::setup::Qemu;
+use crate::test::outcome::Report;
+use crate::{fit, linux, paths, setup};
+
+/// Lines of the log that are shown when a case fails.
+const SHOWN: usize = 15;
+
+/// What all cases share.
+pub struct Bench {
+    programs: Programs,
+    qemu: Qemu,
+    /// The oldest QEMU, or why there is none; looked for when a case first asks.
+    oldest: Mutex<Option<Result<Qemu, String>>>,
+    guest: Arc<Kernel>,
+    logs: PathBuf,
+}
+
+/// What a case boots, made ready.
+struct Prepared {
+    boot: Boot,
+    machine: Machine,
+    memory: u64,
+    scenario: Option<Scenario>,
+}
+
+impl Bench {
+    /// Builds the images and finds QEMU.
+    ///
+    /// # Errors
+    /// One of them can't be had.
+    pub fn new() -> Result<Self> {
+        let programs = image::build()?;
+        let guest = fs::read(&programs.guest.elf).context("reading the guest's ELF file")?;
+        let logs = paths::target()?.join("test-logs");
+        fs::create_dir_all(&logs).with_context(|| format!("making {}", logs.display()))?;
+        Ok(Self {
+            qemu: setup::qemu()?,
+            oldest: Mutex::new(None),
+            guest: Arc::new(kernel::parse(&guest)?),
+            programs,
+            logs,
+        })
+    }
+
+    /// Runs a case and judges it.
+    pub fn run(&self, case: &Case) -> Report {
+        // In CI everything must run; a person may be without a network.
+        let can_skip = std::env::var_os("CI").is_none();
+        let qemu = match case.emulator {
+            Emulator::Usual => self.qemu.clone(),
+            Emulator::Oldest => match self.oldest() {
+                Ok(qemu) => qemu,
+                Err(reason) => return Report::skip(&case.name, reason),
+            },
+        };
+        if case.linux
+            && let Err(error) = linux::packages()
+        {
+            let reason = format!("no packages for Linux guests: {error:#}");
+            return if can_skip {
+                Report::skip(&case.name, reason)
+            } else {
+                Report::fail(&case.name, reason)
+            };
+        }
+        let log = self.logs.join(format!("{}.log", case.name.replace('/', "-")));
+        let mut lines = Vec::new();
+        let result = self.attempt(case, qemu, &log, &mut lines);
+        match result {
+            Ok(()) => Report::pass(),
+            Err(error) => {
+                let tail = lines[lines.len().saturating_sub(SHOWN)..].join("\n");
+                Report::fail(&case.name, format!("{error:#}\n--- the end of {}:\n{tail}", log.display()))
+            }
+        }
+    }
+
+    fn attempt(&self, case: &Case, qemu: Qemu, log: &Path, lines: &mut Vec<String>) -> Result<()> {
+        let scratch = paths::scratch()?;
+        let prepared = self.prepare(case, scratch.path())?;
+        let launch = Launch {
+            program: qemu.path,
+            version: qemu.version,
+            machine: prepared.machine,
+            memory: prepared.memory,
+            boot: prepared.boot,
+        };
+        let mut file =
+            BufWriter::new(File::create(log).with_context(|| format!("writing {}", log.display()))?);
+        writeln!(file, "# {}", launch.behaviour().join(" "))?;
+        let captured = capture(&launch, &case.limits, &mut |line| {
+            // A log that can't be written is no reason to fail a run; the lines are kept here as well.
+            let _ = writeln!(file, "{line}").and_then(|()| file.flush());
+            lines.push(line.to_owned());
+        });
+        let captured = match captured {
+            Ok(captured) => captured,
+            // Judged by what it said before.
+            Err(_) if case.ends == Ends::OrStops => Captured::from_log(&lines.join("\n"))?,
+            // What it printed is in the log, whose end is shown anyway.
+            Err(error) => bail!("{}", error.root_cause()),
+        };
+        let outcome = Outcome { captured: &captured, scenario: prepared.scenario.as_ref() };
+        case.checks.iter().try_for_each(|check| check(&outcome))
+    }
+
+    fn prepare(&self, case: &Case, scratch: &Path) -> Result<Prepared> {
+        let odometer = self.programs.odometer.image.clone();
+        Ok(match &case.boots {
+            Boots::Scenario(text) => {
+                let file = scratch.join("scenario.toml");
+                fs::write(&file, text)?;
+                for (name, bytes) in super::cases::FILES {
+                    fs::write(scratch.join(name), bytes)?;
+                }
+                if case.linux {
+                    let packages = linux::packages()?;
+                    symlink(&packages.kernel, scratch.join("vmlinuz"))?;
+                    symlink(&packages.initrd, scratch.join("initramfs"))?;
+                }
+                let scenario = Scenario::load(&file, &|| Ok(Arc::clone(&self.guest)))?;
+                let bundle = scratch.join("bundle.itb");
+                fit::write(&scenario)?.write(&bundle)?;
+                let boot = Boot {
+                    kernel: odometer,
+                    initrd: Some(bundle),
+                    append: scenario.hypervisor_arguments(),
+                    virtualization: true,
+                };
+                let memory = scenario.machine_memory();
+                Prepared { boot, machine: scenario.machine.clone(), memory, scenario: Some(scenario) }
+            }
+            Boots::Hypervisor { initrd, append, machine, virtualization } => {
+                let initrd = match initrd {
+                    Some(bytes) => {
+                        let file = scratch.join("initrd");
+                        fs::write(&file, bytes)?;
+                        Some(file)
+                    }
+                    None => None,
+                };
+                let append = (*append).to_owned();
+                let boot = Boot { kernel: odometer, initrd, append, virtualization: *virtualization };
+                bare(boot, machine)
+            }
+            Boots::Native { append, machine } => {
+                let kernel = self.programs.guest.image.clone();
+                let append = (*append).to_owned();
+                bare(Boot { kernel, initrd: None, append, virtualization: false }, machine)
+            }
+        })
+    }
+
+    fn oldest(&self) -> Result<Qemu, String> {
+        let mut known = self.oldest.lock().unwrap_or_else(|broken| broken.into_inner());
+        known.get_or_insert_with(|| setup::oldest_qemu().map_err(|error| format!("{error:#}"))).clone()
+    }
+}
+
+fn bare(boot: Boot, machine: &Machine) -> Prepared {
+    let memory = machine.memory.unwrap_or(512 << 20);
+    Prepared { boot, machine: machine.clone(), memory, scenario: None }
+}
