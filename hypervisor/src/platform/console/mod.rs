@@ -23,8 +23,10 @@
 //! Lock order: the console's, then a UART's. Nobody holds a UART's lock when asking for the console's.
 
 mod input;
+mod message;
 mod output;
 mod set;
+mod watch;
 
 use super::uart::{Polled, SerialPort};
 use crate::device::AccessSize;
@@ -49,10 +51,6 @@ const MAX_LOOKS: usize = 16;
 const MAX_LABEL: usize = 32;
 /// How often [`Console::tick`] has something to do.
 const TICK_US: u64 = 10_000;
-/// Silence after which an unfinished line of the VM that has the input is shown.
-const QUIET_US: u64 = 500_000;
-/// How long input is held back for a VM that takes none.
-const STALL_US: u64 = 5_000_000;
 
 /// Carries the level of a VM's UART interrupt to its vGIC. It may be called with the console's and the UART's lock held:
 /// it must be short and call nothing of the console, logging included.
@@ -256,28 +254,6 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
         self.interrupt();
     }
 
-    /// The timers: unfinished lines, input that is held back.
-    fn watch(&self, mux: &mut Mux, now: u64) {
-        let unfinished = match self.terminals.get(mux.focus) {
-            Some(terminal) if !mux.interactive && !self.raw => terminal.uart.unfinished_line(),
-            _ => None,
-        };
-        mux.quiet = match (unfinished, mux.quiet) {
-            (Some(position), Some((before, since))) if position == before => {
-                if now.saturating_sub(since) >= self.rate.from_us(QUIET_US) {
-                    mux.show_unfinished = true;
-                    self.ready.insert(mux.focus);
-                }
-                Some((before, since))
-            }
-            (unfinished, _) => unfinished.map(|position| (position, now)),
-        };
-        mux.held_since = if mux.input_held { Some(mux.held_since.unwrap_or(now)) } else { None };
-        if let Some(since) = mux.held_since {
-            mux.stalled |= now.saturating_sub(since) >= self.rate.from_us(STALL_US);
-        }
-    }
-
     /// Whether somebody has asked for a report at the console since the last call.
     pub fn take_report_request(&self) -> bool {
         self.report_wanted.load(Relaxed) && self.report_wanted.swap(false, Relaxed)
@@ -311,11 +287,6 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
         self.tell_interrupts(&mut mux, (receive, false));
         drop(mux);
         self.service();
-    }
-
-    /// Writes a log line behind `odometer: `. As [`report`](Self::report).
-    pub fn message(&self, text: fmt::Arguments<'_>) {
-        self.report(|out| Prefixed { out, at_start: true }.write_fmt(text));
     }
 
     /// Writes past everybody else, without a lock: for a panic, and whatever else may have interrupted the holder.
@@ -382,44 +353,6 @@ fn label(name: &str) -> Box<str> {
         label.push(if c.is_control() { '?' } else { c });
     }
     label.into_boxed_str()
-}
-
-/// Puts `odometer: ` before each line.
-struct Prefixed<'a, W> {
-    out: &'a mut W,
-    at_start: bool,
-}
-
-impl<W: Write> Write for Prefixed<'_, W> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for part in text.split_inclusive('\n') {
-            if self.at_start {
-                self.out.write_str("odometer: ")?;
-            }
-            self.out.write_str(part)?;
-            self.at_start = part.ends_with('\n');
-        }
-        Ok(())
-    }
-}
-
-impl<P: SerialPort + Send + Sync, L: UartLine + Send + Sync> log::Log for Console<P, L> {
-    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::max_level()
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if !self.enabled(record.metadata()) {
-            return;
-        }
-        match record.level() {
-            log::Level::Error => self.message(format_args!("error: {}", record.args())),
-            log::Level::Warn => self.message(format_args!("warning: {}", record.args())),
-            _ => self.message(*record.args()),
-        }
-    }
-
-    fn flush(&self) {}
 }
 
 #[cfg(test)]

@@ -18,11 +18,13 @@
 //! The flag register is read without a lock; all else is under a lock of this UART alone, held for a few
 //! instructions.
 
-use super::ring::Ring;
-use super::{AccessSize, part_of_word, primecell_id, word_of_write};
+mod state;
+
+use super::{AccessSize, part_of_word, word_of_write};
 use bitflags::bitflags;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use spin::Mutex;
+use state::{FR_RXFE, FR_TXFE, FR_TXFF, State};
 
 /// Size of its window in bytes.
 pub const SIZE: u64 = 0x1000;
@@ -32,39 +34,9 @@ pub const FIFO: usize = 16;
 pub const OUTPUT: usize = 4096;
 /// Bytes of input that are kept for the guest.
 pub const INPUT: usize = 256;
-/// How much of a line without end is given out at a time when the queue is full. Also the room at which a guest
-/// that found the queue full is interrupted.
-const CHUNK: usize = 1024;
-/// The room for input at which more is asked for.
-const INPUT_WANTED: usize = INPUT / 2;
 
 const DR: u64 = 0x00;
 const FR: u64 = 0x18;
-const ILPR: u64 = 0x20;
-const IBRD: u64 = 0x24;
-const FBRD: u64 = 0x28;
-const LCR_H: u64 = 0x2C;
-const CR: u64 = 0x30;
-const IFLS: u64 = 0x34;
-const IMSC: u64 = 0x38;
-const RIS: u64 = 0x3C;
-const MIS: u64 = 0x40;
-const ICR: u64 = 0x44;
-const DMACR: u64 = 0x48;
-
-const ID: [u8; 8] = [0x11, 0x10, 0x14, 0x00, 0x0D, 0xF0, 0x05, 0xB1];
-
-const FR_RXFE: u32 = 1 << 4;
-const FR_TXFF: u32 = 1 << 5;
-const FR_RXFF: u32 = 1 << 6;
-const FR_TXFE: u32 = 1 << 7;
-
-const INT_RX: u32 = 1 << 4;
-const INT_TX: u32 = 1 << 5;
-const INT_RT: u32 = 1 << 6;
-const INT_ALL: u32 = 0x7FF;
-
-const LCR_H_FEN: u32 = 1 << 4;
 
 bitflags! {
     /// What the console should do after an access.
@@ -107,33 +79,6 @@ pub struct Pl011 {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
-struct State {
-    output: Ring<OUTPUT>,
-    /// Position in `output` behind its last newline.
-    line_end: u32,
-    /// What may still be taken of a line without end, because the queue was full.
-    chunk: usize,
-    input: Ring<INPUT>,
-    /// Whether input is held back because there was no room.
-    input_held: bool,
-    /// Whether every byte is worth the console's attention: somebody types to this VM.
-    eager: bool,
-    tx_latch: bool,
-    /// The room went below a FIFO's worth, and the latch waits for more.
-    starved: bool,
-    /// The level of the interrupt line as last reported.
-    level: bool,
-    lost: u64,
-    line_control: u32,
-    control: u32,
-    fifo_levels: u32,
-    mask: u32,
-    baud: [u32; 2],
-    low_power: u32,
-    dma: u32,
-}
-
 impl Default for Pl011 {
     fn default() -> Self {
         Self::new()
@@ -149,19 +94,7 @@ impl Pl011 {
     /// The registers as after reset (a VM's SYSTEM_RESET). Output stays, input that was not read is dropped. `line`
     /// is told when the interrupt line changes.
     pub fn reset(&self, line: impl FnOnce(bool)) {
-        self.with(line, |state| {
-            let fresh = State::new();
-            state.input.clear();
-            state.input_held = false;
-            state.tx_latch = false;
-            state.line_control = fresh.line_control;
-            state.control = fresh.control;
-            state.fifo_levels = fresh.fifo_levels;
-            state.mask = fresh.mask;
-            state.baud = fresh.baud;
-            state.low_power = fresh.low_power;
-            state.dma = fresh.dma;
-        });
+        self.with(line, State::reset);
     }
 
     /// Runs `action` under the lock; afterwards the flag register and the interrupt line follow. `line` is called under
@@ -268,177 +201,5 @@ impl Pl011 {
     }
 }
 
-impl State {
-    const fn new() -> Self {
-        State {
-            output: Ring::new(),
-            line_end: 0,
-            chunk: 0,
-            input: Ring::new(),
-            input_held: false,
-            eager: false,
-            tx_latch: false,
-            starved: false,
-            level: false,
-            lost: 0,
-            line_control: 0,
-            control: 0x300,
-            fifo_levels: 0x12,
-            mask: 0,
-            baud: [0; 2],
-            low_power: 0,
-            dma: 0,
-        }
-    }
-
-    fn flags(&self) -> u32 {
-        let room = self.output.room();
-        let mut flags = 0;
-        if room == 0 {
-            flags |= FR_TXFF;
-        }
-        if room >= FIFO {
-            flags |= FR_TXFE;
-        }
-        if self.input.is_empty() {
-            flags |= FR_RXFE;
-        }
-        if self.input.room() == 0 {
-            flags |= FR_RXFF;
-        }
-        flags
-    }
-
-    /// UARTRIS.
-    fn raw_interrupts(&self) -> u32 {
-        let waiting = self.input.len();
-        let mut interrupts = 0;
-        if waiting > 0 {
-            interrupts |= INT_RT;
-        }
-        if waiting >= self.receive_trigger() {
-            interrupts |= INT_RX;
-        }
-        if self.tx_latch {
-            interrupts |= INT_TX;
-        }
-        interrupts
-    }
-
-    /// How many bytes of input raise RXRIS: UARTIFLS.RXIFLSEL, in eighths of the FIFO.
-    fn receive_trigger(&self) -> usize {
-        if self.line_control & LCR_H_FEN == 0 {
-            return 1;
-        }
-        match self.fifo_levels >> 3 & 7 {
-            0 => FIFO / 8,
-            1 => FIFO / 4,
-            2 => FIFO / 2,
-            3 => FIFO * 3 / 4,
-            _ => FIFO * 7 / 8,
-        }
-    }
-
-    fn read_data(&mut self) -> (u32, Effect) {
-        let byte = self.input.pop().unwrap_or(0);
-        let wanted = self.input_held && self.input.room() >= INPUT_WANTED;
-        if wanted {
-            self.input_held = false;
-        }
-        (byte.into(), if wanted { Effect::INPUT } else { Effect::empty() })
-    }
-
-    fn write_data(&mut self, byte: u8) -> Effect {
-        if !self.output.push(byte) {
-            self.lost = self.lost.saturating_add(1);
-            return Effect::OUTPUT;
-        }
-        if byte == b'\n' {
-            self.line_end = self.output.position();
-        }
-        let low = self.output.room() < FIFO;
-        self.tx_latch = !low;
-        self.starved |= low;
-        if byte == b'\n' || low || self.eager { Effect::OUTPUT } else { Effect::empty() }
-    }
-
-    fn take_output(&mut self, partial: bool, buffer: &mut [u8]) -> Taken {
-        let allowed = self.takeable(partial);
-        let mut taken = Taken { len: 0, end: End::Inside, more: false };
-        for slot in buffer.iter_mut().take(allowed) {
-            let Some(byte) = self.output.pop() else { break };
-            *slot = byte;
-            taken.len += 1;
-            if byte == b'\n' {
-                taken.end = End::Newline;
-                break;
-            }
-        }
-        let chunk = core::mem::take(&mut self.chunk);
-        let mut chunk_ends = false;
-        if taken.end != End::Newline {
-            self.chunk = chunk.saturating_sub(taken.len);
-            chunk_ends = chunk > 0 && self.chunk == 0;
-        }
-        // A guest may fill the queue as fast as it is emptied: a chunk ends all the same, so that others get their turn.
-        taken.more = self.takeable(partial) > 0;
-        if taken.end == End::Inside && (chunk_ends || !taken.more) {
-            taken.end = End::Open;
-        }
-        if self.starved && self.output.room() >= CHUNK {
-            self.starved = false;
-            self.tx_latch = true;
-        }
-        taken
-    }
-
-    /// How many bytes the console may take now.
-    fn takeable(&mut self, partial: bool) -> usize {
-        let lines = self.output.len_before(self.line_end);
-        if lines > 0 || self.output.is_empty() {
-            return lines;
-        }
-        if partial {
-            return self.output.len();
-        }
-        if self.chunk == 0 && self.output.room() < FIFO {
-            self.chunk = CHUNK;
-        }
-        self.chunk.min(self.output.len())
-    }
-
-    fn read(&self, register: u64) -> u32 {
-        match register {
-            ILPR => self.low_power,
-            IBRD => self.baud[0],
-            FBRD => self.baud[1],
-            LCR_H => self.line_control,
-            CR => self.control,
-            IFLS => self.fifo_levels,
-            IMSC => self.mask,
-            RIS => self.raw_interrupts(),
-            MIS => self.raw_interrupts() & self.mask,
-            DMACR => self.dma,
-            other => primecell_id(&ID, other),
-        }
-    }
-
-    fn write(&mut self, register: u64, value: u32) {
-        match register {
-            ILPR => self.low_power = value & 0xFF,
-            IBRD => self.baud[0] = value & 0xFFFF,
-            FBRD => self.baud[1] = value & 0x3F,
-            LCR_H => self.line_control = value & 0xFF,
-            CR => self.control = value & 0xFF87,
-            IFLS => self.fifo_levels = value & 0x3F,
-            IMSC => self.mask = value & INT_ALL,
-            ICR => self.tx_latch &= value & INT_TX == 0,
-            DMACR => self.dma = value & 7,
-            _ => {}
-        }
-    }
-}
-
 #[cfg(test)]
-#[path = "pl011_tests.rs"]
 mod tests;

@@ -1,3 +1,4 @@
+use super::state::*;
 use super::*;
 use std::cell::Cell;
 use std::vec::Vec;
