@@ -27,7 +27,7 @@ pub use config::{VmConfig, VmName};
 pub use error::BundleError;
 pub use image::Image;
 
-use arrayvec::ArrayVec;
+use alloc::vec::Vec;
 
 use crate::ids::MAX_VMS;
 use crate::platform::fdt::{Blob, Fault, Node, Value};
@@ -81,23 +81,21 @@ impl<'a> Bundle<'a> {
             Image::read(image, self.data, blob_size)?;
         }
         // A VM's name finds its lines in the report, so no two may be alike.
-        let mut configs = ArrayVec::<(Node<'a>, u32), MAX_VMS>::new();
+        let mut names = Vec::<(&str, u32)>::new();
         let mut vms = 0usize;
         for node in self.configurations.children() {
             let config = self.config(node)?;
             vms = vms.saturating_add(config.count as usize);
-            if vms > MAX_VMS || configs.try_push((node, config.count)).is_err() {
+            if vms > MAX_VMS {
                 let remedy = "all configurations together may make 256 VMs at most";
                 return Err(Fault::new(node, "odometer,count", Value::Number(config.count.into()), remedy));
             }
-        }
-        for (index, &(node, count)) in configs.iter().enumerate() {
-            for &(other, other_count) in configs.iter().skip(index + 1) {
-                if config::names_collide((node.name(), count), (other.name(), other_count)) {
-                    let remedy = "its VMs would have names that another configuration's VMs have";
-                    return Err(Fault::new(other, "", Value::Present, remedy));
-                }
+            let name = (config.name, config.count);
+            if names.iter().any(|other| config::names_collide(name, *other)) {
+                let remedy = "its VMs would have names that another configuration's VMs have";
+                return Err(Fault::new(node, "", Value::Present, remedy));
             }
+            names.push(name);
         }
         match vms {
             0 => Err(Fault::new(self.configurations, "", Value::Present, "it has no VM")),

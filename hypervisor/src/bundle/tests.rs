@@ -1,5 +1,6 @@
 //! Bundles as `cargo xtask` and U-Boot's mkimage write them, and what is wrong with others.
 
+use arrayvec::ArrayVec;
 use proptest::prelude::*;
 
 use super::*;

@@ -38,11 +38,14 @@ impl<'a> Node<'a> {
     pub(super) fn at(tree: Tree<'a>, start: usize) -> Option<Node<'a>> {
         let mut body = start;
         match Token::read(tree.structure, &mut body)? {
-            Token::Begin { .. } => {
-                Some(Node { tree, start: start.try_into().ok()?, body: body.try_into().ok()? })
-            }
+            Token::Begin { .. } => Node::new(tree, start, body),
             _ => None,
         }
+    }
+
+    /// The node that begins at `start` of the structure block, and what follows its name at `body`.
+    pub(super) fn new(tree: Tree<'a>, start: usize, body: usize) -> Option<Node<'a>> {
+        Some(Node { tree, start: start.try_into().ok()?, body: body.try_into().ok()? })
     }
 
     /// A node without properties and children.
@@ -57,8 +60,17 @@ impl<'a> Node<'a> {
 
     /// The name with its `@address`; empty for the root.
     pub fn name(self) -> &'a str {
-        let name = self.tree.structure.get(self.start as usize + 4..self.body as usize).unwrap_or(&[]);
-        core::str::from_utf8(name).unwrap_or("").trim_end_matches('\0')
+        core::str::from_utf8(self.raw_name()).unwrap_or("")
+    }
+
+    /// The name's bytes.
+    fn raw_name(self) -> &'a [u8] {
+        // From behind the token to what follows: up to four NULs.
+        let mut name = self.tree.structure.get(self.start as usize + 4..self.body as usize).unwrap_or(&[]);
+        while let Some(shorter) = name.strip_suffix(&[0]) {
+            name = shorter;
+        }
+        name
     }
 
     /// The name without its `@address`.
@@ -95,11 +107,7 @@ impl<'a> Node<'a> {
 
     /// The value of property `name`.
     pub fn property(self, name: &str) -> Option<&'a [u8]> {
-        let named = |offset: usize| {
-            let rest = self.tree.strings.get(offset..).unwrap_or(&[]);
-            rest.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
-        };
-        self.raw_properties().find_map(|(offset, value)| named(offset).then_some(value))
+        self.raw_properties().find_map(|(offset, value)| self.tree.is_name(offset, name).then_some(value))
     }
 
     /// Whether it has property `name`, with whatever value.
@@ -114,8 +122,15 @@ impl<'a> Node<'a> {
 
     /// The child called `name`, or the first whose name without `@address` is `name`.
     pub fn child(self, name: &str) -> Option<Node<'a>> {
-        let exact = self.children().find(|child| child.name() == name);
-        exact.or_else(|| self.children().find(|child| child.base_name() == name))
+        let mut similar = None;
+        for child in self.children() {
+            match child.raw_name().strip_prefix(name.as_bytes()) {
+                Some([]) => return Some(child),
+                Some([b'@', ..]) => similar = similar.or(Some(child)),
+                _ => {}
+            }
+        }
+        similar
     }
 
     /// The node that it is a child of; `None` for the root.
@@ -125,7 +140,7 @@ impl<'a> Node<'a> {
     }
 
     /// Where its ancestors begin in the structure block, the root first.
-    fn ancestors(self) -> ArrayVec<usize, MAX_DEPTH> {
+    pub(super) fn ancestors(self) -> ArrayVec<usize, MAX_DEPTH> {
         let mut ancestors = ArrayVec::new();
         let mut offset = 0;
         loop {
@@ -202,8 +217,7 @@ impl<'a> Node<'a> {
 
     /// The texts of property `name`, a list; what isn't UTF-8 is left out.
     pub fn texts(self, name: &str) -> Texts<'a> {
-        let value = self.property(name).unwrap_or(&[]);
-        Texts { rest: value.strip_suffix(&[0]).unwrap_or(value), done: value.is_empty() }
+        Texts::new(self.property(name).unwrap_or(&[]))
     }
 
     /// The value of property `name` as 32-bit cells; none where it is missing.
@@ -291,6 +305,13 @@ impl<'a> Iterator for Children<'a> {
 pub struct Texts<'a> {
     rest: &'a [u8],
     done: bool,
+}
+
+impl<'a> Texts<'a> {
+    /// The texts in a property's value.
+    pub(super) fn new(value: &'a [u8]) -> Texts<'a> {
+        Texts { rest: value.strip_suffix(&[0]).unwrap_or(value), done: value.is_empty() }
+    }
 }
 
 impl<'a> Iterator for Texts<'a> {

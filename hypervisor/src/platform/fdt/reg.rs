@@ -52,18 +52,11 @@ impl<'a> Node<'a> {
         Ok((address as usize, size as usize))
     }
 
-    /// The entries of `reg` as they stand, in the parent bus' addresses; none where there is no `reg`.
+    /// The entries of `reg` of its child `child` as they stand, in this bus' addresses; none where there is no
+    /// `reg`.
     ///
     /// # Errors
-    /// The property's length isn't a multiple of what the parent's cell counts ask for, or these are wrong.
-    pub fn bus_regs(self) -> Result<Regs<'a>, Fault<'a>> {
-        self.parent().unwrap_or(self).regs_of(self)
-    }
-
-    /// The same of its child `child`: quicker where the parent is known, as it needn't be searched for.
-    ///
-    /// # Errors
-    /// As [`Node::bus_regs`].
+    /// The property's length isn't a multiple of what this node's cell counts ask for, or these are wrong.
     pub fn regs_of(self, child: Node<'a>) -> Result<Regs<'a>, Fault<'a>> {
         let (address_cells, size_cells) = self.child_cells()?;
         let cells = child.cells("reg")?;
@@ -78,16 +71,17 @@ impl<'a> Node<'a> {
     /// `None` where there is no such entry.
     ///
     /// # Errors
-    /// As [`Node::bus_regs`]; the region wraps round; a bus above doesn't show it to the CPU.
+    /// As [`Node::regs_of`]; the region wraps round; a bus above doesn't show it to the CPU.
     pub fn reg(self, index: usize) -> Result<Option<Reg>, Fault<'a>> {
-        let Some(reg) = self.bus_regs()?.nth(index) else { return Ok(None) };
+        let mut buses = self.ancestors().into_iter().rev().filter_map(|start| Node::at(self.tree(), start));
+        let mut bus = buses.next().unwrap_or(self);
+        let Some(reg) = bus.regs_of(self)?.nth(index) else { return Ok(None) };
         if reg.address.checked_add(reg.size).is_none() {
             let remedy = "the region reaches beyond 64 bits";
             return Err(Fault::new(self, "reg", Value::Hex(reg.address), remedy));
         }
         let mut address = reg.address;
-        let mut bus = self.parent().unwrap_or(self);
-        while let Some(parent) = bus.parent() {
+        for parent in buses {
             address = bus.translate(parent, address, reg.size)?;
             bus = parent;
         }

@@ -1,9 +1,12 @@
 //! The console that `/chosen/stdout-path` names (Devicetree specification 0.4, 3.6; Linux' binding `arm,pl011`).
 
-use super::interrupts::interrupt;
-use super::{UartKind, UartNode};
+use super::interrupts::Interrupts;
+use super::{TopLevel, UartKind, UartNode};
 use crate::memory::address::Pa;
 use crate::platform::fdt::{Fault, Node, Tree, Value};
+
+/// What can be driven as a PL011: itself, and the subset of it that SBSA defines.
+const PL011: [&str; 2] = ["arm,pl011", "arm,sbsa-uart"];
 
 /// The console; `None` where the tree names none, or one that isn't a PL011.
 ///
@@ -11,9 +14,9 @@ use crate::platform::fdt::{Fault, Node, Tree, Value};
 ///
 /// # Errors
 /// It names a node that isn't there, or whose registers can't be found.
-pub(super) fn uart<'a>(tree: Tree<'a>, gic: Option<Node<'a>>) -> Result<Option<UartNode>, Fault<'a>> {
-    let Some((node, options)) = stdout(tree)? else { return Ok(None) };
-    match is_pl011(node) {
+pub(super) fn uart<'a>(top: &TopLevel<'a>, gic: Option<Node<'a>>) -> Result<Option<UartNode>, Fault<'a>> {
+    let Some((node, options)) = stdout(top)? else { return Ok(None) };
+    match PL011.iter().any(|model| node.is_compatible(model)) {
         true => pl011(node, options, gic).map(Some),
         false => Ok(None),
     }
@@ -21,12 +24,8 @@ pub(super) fn uart<'a>(tree: Tree<'a>, gic: Option<Node<'a>>) -> Result<Option<U
 
 /// The first enabled PL011 of the tree whose registers can be found.
 pub(super) fn first_uart(tree: Tree<'_>) -> Option<UartNode> {
-    let candidates = tree.nodes().filter(|node| is_pl011(*node) && node.is_enabled());
+    let candidates = tree.compatible_with(&PL011).filter(|node| node.is_enabled());
     candidates.filter_map(|node| pl011(node, "", None).ok()).next()
-}
-
-fn is_pl011(node: Node<'_>) -> bool {
-    node.is_compatible("arm,pl011") || node.is_compatible("arm,sbsa-uart")
 }
 
 /// What the tree says of the PL011 `node`; `options` are those of `stdout-path`.
@@ -36,7 +35,7 @@ fn pl011<'a>(node: Node<'a>, options: &str, gic: Option<Node<'a>>) -> Result<Uar
         return Err(Fault::new(node, "reg", Value::Missing, remedy));
     };
     let intid = match gic {
-        Some(gic) => interrupt(node, gic, 0)?,
+        Some(gic) => Interrupts::of(node, gic)?.get(0)?,
         None => None,
     };
     let digits = options.split(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
@@ -50,17 +49,22 @@ fn pl011<'a>(node: Node<'a>, options: &str, gic: Option<Node<'a>>) -> Result<Uar
     })
 }
 
-/// The node of the console, and the options that follow its name.
-fn stdout(tree: Tree<'_>) -> Result<Option<(Node<'_>, &str)>, Fault<'_>> {
-    let Some(chosen) = tree.root().child("chosen") else { return Ok(None) };
-    let property = if chosen.has("stdout-path") { "stdout-path" } else { "linux,stdout-path" };
-    let Some(text) = chosen.text(property)? else { return Ok(None) };
-    let (name, options) = text.split_once(':').unwrap_or((text, ""));
-    let path = match name.starts_with('/') {
-        true => Some(name),
-        false => tree.root().child("aliases").and_then(|aliases| alias(aliases, name)),
+/// The node of the console, and the options that follow its name. Where `/chosen` names none it is the
+/// first serial port, as on boards whose firmware leaves the choice to the command line.
+fn stdout<'a>(top: &TopLevel<'a>) -> Result<Option<(Node<'a>, &'a str)>, Fault<'a>> {
+    let alias = |name: &str| top.aliases.and_then(|aliases| alias(aliases, name));
+    let named = ["stdout-path", "linux,stdout-path"].into_iter().find_map(|property| {
+        let chosen = top.chosen.filter(|chosen| chosen.has(property))?;
+        Some((chosen, property))
+    });
+    let Some((chosen, property)) = named else {
+        let first = alias("serial0").and_then(|path| top.tree.node(path));
+        return Ok(first.filter(|node| node.is_enabled()).map(|node| (node, "")));
     };
-    match path.and_then(|path| tree.node(path)) {
+    let text = chosen.text(property)?.unwrap_or("");
+    let (name, options) = text.split_once(':').unwrap_or((text, ""));
+    let path = if name.starts_with('/') { Some(name) } else { alias(name) };
+    match path.and_then(|path| top.tree.node(path)) {
         Some(node) => Ok(Some((node, options))),
         None => {
             let remedy = "no such node; a path or an entry of /aliases is needed";

@@ -12,8 +12,8 @@ const AFFINITY: u64 = 0xff_00ff_ffff;
 
 /// How PSCI firmware is called; `None` where the machine has none that takes the standard function numbers.
 pub(super) fn psci(tree: Tree<'_>) -> Result<Option<Conduit>, Fault<'_>> {
-    let standard = |node: &Node<'_>| node.is_compatible("arm,psci-1.0") || node.is_compatible("arm,psci-0.2");
-    let Some(node) = tree.nodes().find(|node| standard(node) && node.is_enabled()) else { return Ok(None) };
+    let mut nodes = tree.compatible_with(&["arm,psci-1.0", "arm,psci-0.2"]);
+    let Some(node) = nodes.find(|node| node.is_enabled()) else { return Ok(None) };
     match node.text("method")? {
         Some("smc") => Ok(Some(Conduit::Smc)),
         Some("hvc") => Ok(Some(Conduit::Hvc)),
@@ -24,9 +24,12 @@ pub(super) fn psci(tree: Tree<'_>) -> Result<Option<Conduit>, Fault<'_>> {
     }
 }
 
-/// The CPUs in the tree's order.
-pub(super) fn cpus(tree: Tree<'_>, psci: Option<Conduit>) -> Result<ArrayVec<CpuNode, MAX_CPUS>, Fault<'_>> {
-    let Some(parent) = tree.root().child("cpus") else {
+/// The CPUs in `/cpus`, in the tree's order.
+pub(super) fn cpus<'a>(
+    parent: Option<Node<'a>>,
+    psci: Option<Conduit>,
+) -> Result<ArrayVec<CpuNode, MAX_CPUS>, Fault<'a>> {
+    let Some(parent) = parent else {
         return Err(Fault::of("/cpus", "", Value::Missing, "a node for each CPU is needed in it"));
     };
     let mut cpus = ArrayVec::<CpuNode, MAX_CPUS>::new();

@@ -5,29 +5,25 @@ use arrayvec::ArrayVec;
 
 use super::{GicV3, TimerInterrupts};
 use crate::ids::IntId;
-use crate::platform::fdt::{Fault, Node, Reg, Tree, Value};
+use crate::platform::fdt::{Cells, Fault, Node, Reg, Tree, Value};
 
 /// Older interrupt controllers, so that their machines get a message that helps.
-const GIC_V2: [&str; 6] = [
+const GIC_V2: [&str; 7] = [
     "arm,gic-400",
     "arm,cortex-a15-gic",
     "arm,cortex-a9-gic",
     "arm,cortex-a7-gic",
     "arm,cortex-a5-gic",
     "arm,eb11mp-gic",
+    "qcom,msm-qgic2",
 ];
 
 /// The node of the machine's GICv3.
 pub(super) fn gic_node(tree: Tree<'_>) -> Result<Node<'_>, Fault<'_>> {
-    let mut old = None;
-    for node in tree.nodes().filter(|node| node.is_enabled()) {
-        if node.is_compatible("arm,gic-v3") {
-            return Ok(node);
-        }
-        if GIC_V2.iter().any(|model| node.is_compatible(model)) {
-            old = Some(node);
-        }
+    if let Some(node) = tree.compatible_with(&["arm,gic-v3"]).find(|node| node.is_enabled()) {
+        return Ok(node);
     }
+    let old = tree.compatible_with(&GIC_V2).next();
     match old {
         Some(node) => {
             let model = node.texts("compatible").next().unwrap_or("");
@@ -72,7 +68,7 @@ pub(super) fn gic(node: Node<'_>) -> Result<GicV3, Fault<'_>> {
         let remedy = "a multiple of 64 KiB, at least 128 KiB, is needed";
         return Err(Fault::new(node, "redistributor-stride", Value::Hex(stride), remedy));
     }
-    let maintenance = match interrupt(node, node, 0)? {
+    let maintenance = match Interrupts::of(node, node)?.get(0)? {
         Some(intid) if intid.is_private() => intid,
         Some(intid) => {
             let remedy = "the maintenance interrupt must be a PPI";
@@ -88,18 +84,18 @@ pub(super) fn gic(node: Node<'_>) -> Result<GicV3, Fault<'_>> {
 
 /// The architected timer.
 pub(super) fn timer<'a>(tree: Tree<'a>, gic: Node<'a>) -> Result<TimerInterrupts, Fault<'a>> {
-    let architected = |node: &Node<'_>| node.is_compatible("arm,armv8-timer");
-    let Some(node) = tree.nodes().find(|node| architected(node) && node.is_enabled()) else {
+    let Some(node) = tree.compatible_with(&["arm,armv8-timer"]).find(|node| node.is_enabled()) else {
         let remedy = "a node compatible with \"arm,armv8-timer\" is needed";
         return Err(Fault::of("timer", "", Value::Missing, remedy));
     };
     // Without names the order is: secure physical, physical, virtual, EL2 physical, EL2 virtual.
+    let interrupts = Interrupts::of(node, gic)?;
     let ppi = |name: &str, position: usize| {
         let index = match node.has("interrupt-names") {
             true => node.texts("interrupt-names").position(|text| text == name),
             false => Some(position),
         };
-        let intid = index.map_or(Ok(None), |index| interrupt(node, gic, index))?;
+        let intid = index.map_or(Ok(None), |index| interrupts.get(index))?;
         intid.filter(|intid| intid.is_private()).ok_or_else(|| {
             let remedy = "PPIs of the physical, the virtual and the EL2 physical timer are needed";
             Fault::new(node, "interrupts", Value::Missing, remedy)
@@ -113,39 +109,63 @@ pub(super) fn timer<'a>(tree: Tree<'a>, gic: Node<'a>) -> Result<TimerInterrupts
     Ok(TimerInterrupts { phys: ppi("phys", 1)?, virt: ppi("virt", 2)?, hyp: ppi("hyp-phys", 3)?, frequency })
 }
 
-/// Interrupt `index` of `node` at the interrupt controller `gic`.
-/// `None` where it has no such interrupt, or has it at another controller.
-///
-/// # Errors
-/// The specifier isn't one of a GICv3's, or names an interrupt that there can't be.
-pub(super) fn interrupt<'a>(node: Node<'a>, gic: Node<'a>, index: usize) -> Result<Option<IntId>, Fault<'a>> {
-    let cells = gic.u32("#interrupt-cells")?.unwrap_or(0);
-    if !(3..=4).contains(&cells) {
-        let remedy = "a GICv3's interrupts have 3 cells, or 4 with CPU partitions";
-        return Err(Fault::new(gic, "#interrupt-cells", Value::Number(cells.into()), remedy));
+/// The interrupts that a device has at the GICv3.
+pub(super) struct Interrupts<'a> {
+    node: Node<'a>,
+    property: &'static str,
+    cells: Cells<'a>,
+    /// Cells of an entry.
+    stride: usize,
+    /// With `interrupts-extended`: the GIC's phandle, which each entry begins with.
+    phandle: Option<u32>,
+}
+
+impl<'a> Interrupts<'a> {
+    /// Those of `node`; none where it has them at another controller than `gic`.
+    ///
+    /// # Errors
+    /// The GIC's interrupts have a number of cells that there can't be, or the property isn't whole cells.
+    pub(super) fn of(node: Node<'a>, gic: Node<'a>) -> Result<Interrupts<'a>, Fault<'a>> {
+        let cells = gic.u32("#interrupt-cells")?.unwrap_or(0);
+        if !(3..=4).contains(&cells) {
+            let remedy = "a GICv3's interrupts have 3 cells, or 4 with CPU partitions";
+            return Err(Fault::new(gic, "#interrupt-cells", Value::Number(cells.into()), remedy));
+        }
+        let stride = cells as usize;
+        if node.has("interrupts-extended") {
+            let property = "interrupts-extended";
+            let phandle = gic.phandle();
+            return Ok(Interrupts {
+                node,
+                property,
+                cells: node.cells(property)?,
+                stride: stride + 1,
+                phandle,
+            });
+        }
+        let property = if node == gic || interrupt_parent(node) == gic.phandle() { "interrupts" } else { "" };
+        Ok(Interrupts { node, property, cells: node.cells(property)?, stride, phandle: None })
     }
-    let (property, stride, skip) = match node.has("interrupts-extended") {
-        true => ("interrupts-extended", cells as usize + 1, 1),
-        false => ("interrupts", cells as usize, 0),
-    };
-    let values = node.cells(property)?;
-    let first = index.saturating_mul(stride);
-    let at_gic = if skip == 1 {
+
+    /// Interrupt `index`; `None` where there is no such interrupt.
+    ///
+    /// # Errors
+    /// It is one that a GICv3 can't have.
+    pub(super) fn get(&self, index: usize) -> Result<Option<IntId>, Fault<'a>> {
+        let first = index.saturating_mul(self.stride);
+        let cell = |offset: usize| self.cells.get(first.saturating_add(offset));
         // Behind an entry of another controller nothing can be found by counting.
-        (0..=index).all(|entry| values.get(entry.saturating_mul(stride)) == gic.phandle())
-    } else {
-        interrupt_parent(node) == gic.phandle()
-    };
-    let cell = |offset: usize| values.get(first.saturating_add(skip + offset));
-    let (true, Some(kind), Some(number)) = (at_gic || node == gic, cell(0), cell(1)) else {
-        return Ok(None);
-    };
-    match (kind, number) {
-        (0, 0..988) => Ok(Some(IntId::spi(number))),
-        (1, 0..16) => Ok(Some(IntId::ppi(number))),
-        _ => {
-            let remedy = "SPI 0 to 987 (type 0) or PPI 0 to 15 (type 1) is needed";
-            Err(Fault::new(node, property, Value::Number(number.into()), remedy))
+        let counted = self.phandle.is_none()
+            || (0..=index).all(|entry| self.cells.get(entry.saturating_mul(self.stride)) == self.phandle);
+        let skip = usize::from(self.phandle.is_some());
+        let (true, Some(kind), Some(number)) = (counted, cell(skip), cell(skip + 1)) else { return Ok(None) };
+        match (kind, number) {
+            (0, 0..988) => Ok(Some(IntId::spi(number))),
+            (1, 0..16) => Ok(Some(IntId::ppi(number))),
+            _ => {
+                let remedy = "SPI 0 to 987 (type 0) or PPI 0 to 15 (type 1) is needed";
+                Err(Fault::new(self.node, self.property, Value::Number(number.into()), remedy))
+            }
         }
     }
 }

@@ -40,11 +40,14 @@ fn overlap(a: PaRange, b: PaRange) -> bool {
     a.contains(b.base) || b.contains(a.base)
 }
 
-/// Reserved ranges: first the reservation map's, then `/reserved-memory`'s static ones.
+/// Reserved ranges: first the reservation map's, then the static ones of `parent`, `/reserved-memory`.
 ///
 /// A node there without `reg` asks an operating system to find room for it: nothing to keep away from.
-pub(super) fn reserved(blob: Blob<'_>) -> Result<ArrayVec<Reserved, MAX_RESERVED>, Fault<'_>> {
-    const FULL: &str = "more than 64 reserved ranges";
+pub(super) fn reserved<'a>(
+    blob: Blob<'a>,
+    parent: Option<Node<'a>>,
+) -> Result<ArrayVec<Reserved, MAX_RESERVED>, Fault<'a>> {
+    const FULL: &str = "more than 96 reserved ranges";
     let mut reserved = ArrayVec::new();
     for (address, size) in blob.reservations().filter(|&(_, size)| size > 0) {
         let fault = |remedy| Fault::of("/memreserve/", "", Value::Hex(address), remedy);
@@ -54,7 +57,7 @@ pub(super) fn reserved(blob: Blob<'_>) -> Result<ArrayVec<Reserved, MAX_RESERVED
         let region = PaRange::new(Pa(address), size);
         reserved.try_push(Reserved { region, no_map: false }).map_err(|_| fault(FULL))?;
     }
-    let Some(parent) = blob.tree().root().child("reserved-memory") else { return Ok(reserved) };
+    let Some(parent) = parent else { return Ok(reserved) };
     for node in parent.children().filter(|node| node.is_enabled()) {
         for index in 0.. {
             let Some(reg) = node.reg(index)? else { break };

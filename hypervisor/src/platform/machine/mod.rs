@@ -21,12 +21,12 @@ use arrayvec::ArrayVec;
 
 use crate::ids::{IntId, MAX_CPUS};
 use crate::memory::address::{Pa, PaRange};
-use crate::platform::fdt::{Blob, Fault, FdtError, Reg};
+use crate::platform::fdt::{Blob, Fault, FdtError, Node, Reg, Tree};
 
 /// Most banks of memory.
 pub const MAX_BANKS: usize = 32;
 /// Most reserved ranges, the reservation map's and `/reserved-memory`'s together.
-pub const MAX_RESERVED: usize = 64;
+pub const MAX_RESERVED: usize = 96;
 /// Most redistributor regions of a GICv3.
 pub const MAX_REDISTRIBUTORS: usize = 16;
 /// Largest device tree of a machine in bytes: what the Linux boot protocol allows.
@@ -147,7 +147,7 @@ pub struct Machine<'a> {
     pub gic: GicV3,
     /// The timer.
     pub timer: TimerInterrupts,
-    /// The console, where `/chosen` names one that we can drive.
+    /// The console, where `/chosen` names one that we can drive; else the alias `serial0`, if that is one.
     pub uart: Option<UartNode>,
     /// The command line.
     pub bootargs: &'a str,
@@ -166,20 +166,47 @@ impl<'a> Machine<'a> {
             return Err(MachineError::TooLarge { size: blob.size() });
         }
         let tree = blob.tree();
+        let top = TopLevel::find(tree);
         let gic_node = interrupts::gic_node(tree)?;
         let psci = cpus::psci(tree)?;
         Ok(Machine {
             memory: memory::banks(tree)?,
-            reserved: memory::reserved(blob)?,
+            reserved: memory::reserved(blob, top.reserved)?,
             dtb: PaRange::new(base, blob.size() as u64),
-            cpus: cpus::cpus(tree, psci)?,
+            cpus: cpus::cpus(top.cpus, psci)?,
             psci,
             gic: interrupts::gic(gic_node)?,
             timer: interrupts::timer(tree, gic_node)?,
-            uart: console::uart(tree, Some(gic_node))?,
-            bootargs: chosen::bootargs(tree)?,
-            initrd: chosen::initrd(tree)?,
+            uart: console::uart(&top, Some(gic_node))?,
+            bootargs: chosen::bootargs(top.chosen)?,
+            initrd: chosen::initrd(top.chosen)?,
         })
+    }
+}
+
+/// The nodes below the root that the specification gives a meaning, found in one pass: a tree is walked from
+/// its beginning for each node that is looked for, and here that happens before the caches are on.
+struct TopLevel<'a> {
+    tree: Tree<'a>,
+    aliases: Option<Node<'a>>,
+    chosen: Option<Node<'a>>,
+    cpus: Option<Node<'a>>,
+    reserved: Option<Node<'a>>,
+}
+
+impl<'a> TopLevel<'a> {
+    fn find(tree: Tree<'a>) -> TopLevel<'a> {
+        let mut top = TopLevel { tree, aliases: None, chosen: None, cpus: None, reserved: None };
+        for node in tree.root().children() {
+            match node.name() {
+                "aliases" => top.aliases = Some(node),
+                "chosen" => top.chosen = Some(node),
+                "cpus" => top.cpus = Some(node),
+                "reserved-memory" => top.reserved = Some(node),
+                _ => {}
+            }
+        }
+        top
     }
 }
 
@@ -188,7 +215,7 @@ impl<'a> Machine<'a> {
 /// interrupt controller. `None` where there is no such thing, or the blob is malformed.
 pub fn early_uart(blob: &[u8]) -> Option<UartNode> {
     let tree = Blob::new(blob).ok()?.tree();
-    console::uart(tree, None).ok().flatten().or_else(|| console::first_uart(tree))
+    console::uart(&TopLevel::find(tree), None).ok().flatten().or_else(|| console::first_uart(tree))
 }
 
 /// Why a machine can't be driven.

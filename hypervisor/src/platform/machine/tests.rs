@@ -284,10 +284,10 @@ fn too_many_of_anything_are_refused() {
     let mut banks = virt(1);
     banks.set("memory@40000000", "reg", wide(&(0..33).flat_map(|n| [n << 32, 4096]).collect::<Vec<_>>()));
     assert!(refusal(&banks).contains("32 banks"));
-    let map: Vec<_> = (0..65).map(|n| (n << 20, 4096)).collect();
+    let map: Vec<_> = (0..97).map(|n| (n << 20, 4096)).collect();
     let blob = virt(1).blob_with_reservations(&map);
     let message = Machine::from_dtb(&blob, BASE).unwrap_err().to_string();
-    assert!(message.contains("64 reserved"), "{message}");
+    assert!(message.contains("96 reserved"), "{message}");
     let mut huge = virt(1);
     huge.set("blob", "data", vec![0; MAX_DTB_SIZE]);
     assert!(refusal(&huge).contains("boot protocol"));
@@ -302,9 +302,20 @@ fn a_console_that_cant_be_driven_is_none() {
     model.unset("chosen", "stdout-path");
     assert_eq!(Machine::from_dtb(&model.blob(), BASE).unwrap().uart, None);
     model.remove("chosen");
+    model.remove("aliases");
     let blob = model.blob();
     let machine = Machine::from_dtb(&blob, BASE).unwrap();
     assert_eq!((machine.uart, machine.bootargs, machine.initrd), (None, "", None));
+}
+
+#[test]
+fn without_a_choice_the_console_is_the_first_serial_port() {
+    let mut model = virt(1);
+    model.unset("chosen", "stdout-path");
+    let uart = |model: &Model| Machine::from_dtb(&model.blob(), BASE).unwrap().uart.map(|uart| uart.base);
+    assert_eq!(uart(&model), Some(Pa(0x900_0000)));
+    model.set("pl011@9000000", "status", texts(&["disabled"]));
+    assert_eq!(uart(&model), None);
 }
 
 /// Trap 41: a console that `/chosen` names wrongly would hide the very message that says so.
