@@ -23,6 +23,8 @@ pub mod memory;
 pub mod platform;
 pub mod scheduler;
 pub mod stats;
+#[cfg(target_os = "none")]
+pub mod system;
 pub mod vgic;
 pub mod vm;
 pub mod vmid;

@@ -12,6 +12,7 @@ pub mod el2_map;
 #[cfg(test)]
 pub mod fake;
 pub mod frames;
+pub mod heap;
 pub mod phys;
 pub mod stage2;
 pub mod tables;

@@ -2,6 +2,7 @@
 
 pub mod console;
 pub mod fdt;
+pub mod gic;
 pub mod machine;
 pub mod options;
 pub mod uart;

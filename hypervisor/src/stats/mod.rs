@@ -13,6 +13,8 @@
 //!
 //! Time is in ticks of the system counter (CNTVCT/CNTPCT, Arm ARM D12.1) until it is printed; [`TickRate`] converts.
 
+#[cfg(target_os = "none")]
+pub mod collect;
 mod counter;
 mod exits;
 mod json;

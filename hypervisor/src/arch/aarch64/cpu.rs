@@ -1,0 +1,116 @@
+//! This CPU: its own structure, waiting, and how EL2 is configured.
+
+use super::{read_sysreg, write_sysreg};
+use crate::arch::context::Context;
+use crate::scheduler::Cpu;
+use core::arch::asm;
+
+unsafe extern "C" {
+    static vectors: u8;
+    fn enter_guest(context: *mut u64) -> !;
+}
+
+/// HCR_EL2 (Arm ARM D19.2): what guests may do and what traps. The same for every guest and never changed, as a write that
+/// changes VM would empty TLBs.
+pub const HCR_EL2: u64 = 1 // VM: stage 2 on
+    | 1 << 1 // SWIO: set/way invalidation cleans too
+    | 1 << 3 // FMO: FIQs to EL2
+    | 1 << 4 // IMO: IRQs to EL2, virtual ones to the guest
+    | 1 << 5 // AMO: SErrors to EL2
+    | 1 << 9 // FB: a guest's local TLBI reaches every CPU, as its vCPU may have run on another
+    | 1 << 10 // BSU: and its barriers are at least inner shareable
+    | 1 << 13 // TWI: WFI gives the CPU away
+    | 1 << 18 // TID3: ID registers are ours to say
+    | 1 << 19 // TSC: SMC
+    | 1 << 20 // TIDCP: IMPLEMENTATION DEFINED registers
+    | 1 << 21 // TACR: ACTLR_EL1
+    | 1 << 22 // TSW: set/way maintenance
+    | 1 << 31 // RW: EL1 is AArch64
+    | 1 << 35 // TLOR: LORegions
+    | 1 << 36; // TERR: RAS error records
+
+/// CPTR_EL2: RES1 bits, SVE and SME trap (TZ, TSM), FP/SIMD traps until it is switched (TFP), trace and CPACR accesses as they are.
+const CPTR_EL2_BASE: u64 = 0x33ff & !(1 << 10);
+const CPTR_TFP: u64 = 1 << 10;
+
+/// Configures EL2 on this CPU and makes `cpu` its own.
+pub fn init_cpu(cpu: &'static Cpu, vtcr: u64) {
+    write_sysreg!("tpidr_el2", core::ptr::from_ref(cpu) as u64);
+    let base = &raw const vectors as u64;
+    // SAFETY: `vectors` is the table of vectors.s, aligned to 2 KiB.
+    unsafe { asm!("msr vbar_el2, {}", "isb", in(reg) base, options(nostack, preserves_flags)) };
+    write_sysreg!("hcr_el2", HCR_EL2);
+    fp_trap(true);
+    write_sysreg!("hstr_el2", 0);
+    // TDA, TDOSA, TDRA: debug registers trap; TPM, TPMCR: the PMU does; TTRF, TPMS: trace and profiling do.
+    // HPMN stays as reset: all event counters that the CPU has.
+    let hpmn = read_sysreg!("mdcr_el2") & 0x1f;
+    write_sysreg!("mdcr_el2", hpmn | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 6 | 1 << 5 | 1 << 19 | 1 << 14);
+    // EL1PCTEN: the physical counter is readable; EL1PCEN = 0: the physical timer traps and is emulated.
+    write_sysreg!("cnthctl_el2", 1);
+    write_sysreg!("cntvoff_el2", 0);
+    write_sysreg!("cntv_ctl_el0", 0);
+    write_sysreg!("cnthp_ctl_el2", 0);
+    write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
+    write_sysreg!("vtcr_el2", vtcr);
+    write_sysreg!("vttbr_el2", 0);
+    super::isb(); // all of the above is in effect before the first guest
+}
+
+/// The structure of the CPU that executes this.
+#[inline(always)]
+pub fn this_cpu() -> &'static Cpu {
+    let pointer: *const Cpu;
+    // SAFETY: `init_cpu` stored a `&'static Cpu` before any caller runs; `nomem` as the register never changes afterwards.
+    unsafe {
+        asm!("mrs {}, tpidr_el2", out(reg) pointer, options(nomem, nostack, preserves_flags, pure));
+        &*pointer
+    }
+}
+
+/// Whether this CPU has its structure yet.
+pub fn has_cpu() -> bool {
+    read_sysreg!("tpidr_el2") != 0
+}
+
+/// This CPU's affinity fields of MPIDR_EL1.
+pub fn mpidr() -> u64 {
+    read_sysreg!("mpidr_el1") & 0xff_00ff_ffff
+}
+
+/// Waits for an interrupt: masked ones wake it too, and stay pending.
+pub fn wait_for_interrupt() {
+    // SAFETY: WFI only waits. The DSB completes earlier stores, so that what other CPUs wait for is not held back.
+    unsafe { asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
+}
+
+/// Stops this CPU for good.
+pub fn halt() -> ! {
+    loop {
+        // SAFETY: waits with interrupts masked.
+        unsafe { asm!("msr daifset, #0xf", "wfi", options(nostack)) }
+    }
+}
+
+/// Leaves the hypervisor for the guest whose registers `context` holds.
+pub fn enter(context: *mut Context) -> ! {
+    // SAFETY: the caller hands over a loaded vCPU's context, which outlives the machine's run.
+    unsafe { enter_guest(context.cast()) }
+}
+
+/// Whether the guest's FP/SIMD instructions trap.
+#[inline(always)]
+pub fn fp_trap(on: bool) {
+    write_sysreg!("cptr_el2", if on { CPTR_EL2_BASE | CPTR_TFP } else { CPTR_EL2_BASE });
+}
+
+/// Where this CPU's stacks are: its own and the emergency one, guard pages between them included.
+pub fn own_stacks() -> crate::memory::address::PaRange {
+    use crate::memory::address::{Pa, PaRange};
+    if !has_cpu() {
+        return PaRange::new(Pa(0), 0);
+    }
+    let cpu = this_cpu();
+    let base = cpu.stack - crate::boot::memory::STACK;
+    PaRange::new(Pa(base), crate::boot::memory::STACK)
+}

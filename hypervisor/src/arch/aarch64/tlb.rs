@@ -1,0 +1,103 @@
+//! TLB maintenance for guests' translations (Arm ARM D8.17), and binding a VMID to VTTBR_EL2.
+
+use super::{read_sysreg, write_sysreg};
+use core::arch::asm;
+
+/// Makes stage 2 use `vttbr` (root and VMID). The only place that writes a live VTTBR_EL2.
+///
+/// No ISB: the ERET that enters the guest synchronizes. A caller that invalidates under the new VMID first needs one.
+#[inline(always)]
+pub fn set_vttbr(vttbr: u64) {
+    write_sysreg!("vttbr_el2", vttbr);
+}
+
+/// Waits until what was written to system registers is in effect, and earlier table walks that they would affect are done.
+#[inline(always)]
+pub fn isb() {
+    // SAFETY: a barrier changes no state.
+    unsafe { asm!("isb", options(nostack, preserves_flags)) }
+}
+
+/// Invalidates all stage-1 and stage-2 entries of all VMIDs, on every CPU.
+pub fn invalidate_all_guests() {
+    // SAFETY: invalidation only makes later accesses walk again.
+    unsafe {
+        asm!(
+            "dsb ishst", // table writes before it are seen by every walker
+            "tlbi alle1is",
+            "dsb ish", // complete on every CPU
+            "isb",     // and for this CPU's next instruction
+            options(nostack, preserves_flags)
+        )
+    }
+}
+
+/// Runs `invalidate` with `vttbr` in VTTBR_EL2, as TLBIs by VMID take it from there.
+fn under(vttbr: u64, invalidate: impl FnOnce()) {
+    let old = read_sysreg!("vttbr_el2");
+    if old != vttbr {
+        set_vttbr(vttbr);
+        isb(); // the TLBI sees the VMID
+    }
+    invalidate();
+    if old != vttbr {
+        set_vttbr(old);
+        isb();
+    }
+}
+
+/// Invalidates all entries of `vttbr`'s VMID on every CPU.
+pub fn invalidate_guest(vttbr: u64) {
+    under(vttbr, || {
+        // SAFETY: as above.
+        unsafe {
+            asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags));
+        }
+    });
+}
+
+/// Drops this CPU's stage-1 entries of the VMID in VTTBR_EL2, and its instruction cache: a sibling vCPU ran here last, whose
+/// ASIDs and tables may be its own.
+pub fn invalidate_sibling() {
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            "isb", // the TLBI below sees the VTTBR_EL2 just written
+            "tlbi vmalle1",
+            "ic iallu",
+            "dsb nsh", // both are complete on this CPU before the guest is entered
+            options(nostack, preserves_flags)
+        )
+    }
+}
+
+/// What the VMID allocator and stage 2 need of the hardware.
+pub struct GuestTlb;
+
+impl crate::vmid::TlbHardware for GuestTlb {
+    fn invalidate_all(&self) {
+        invalidate_all_guests();
+    }
+
+    fn invalidate_vmid(&self, vmid: crate::ids::Vmid) {
+        invalidate_guest(super::this_cpu().system.parked_vttbr | u64::from(vmid.0) << 48);
+    }
+
+    fn now(&self) -> u64 {
+        super::counter()
+    }
+}
+
+/// [`Stage2Tlb`](crate::memory::stage2::Stage2Tlb) for a VM that has never run: nothing of it can be in a TLB.
+pub struct NewGuest;
+
+impl crate::memory::stage2::Stage2Tlb for NewGuest {
+    fn publish(&self) {
+        // SAFETY: a barrier: table writes are seen by walkers before the VM is entered.
+        unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
+    }
+
+    fn invalidate_ipa(&self, _: crate::memory::address::Pa, _: crate::memory::address::Ipa) {}
+
+    fn invalidate_all(&self, _: crate::memory::address::Pa) {}
+}

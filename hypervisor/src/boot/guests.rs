@@ -1,0 +1,130 @@
+//! From the bundle to VMs that are ready to start.
+
+use crate::arch::context::Context;
+use crate::bundle::{Bundle, VmConfig};
+use crate::ids::{CpuId, MAX_VMS, VcpuIndex, VmId};
+use crate::memory::address::BLOCK_2M;
+use crate::memory::heap::HEAP;
+use crate::memory::stage2::ipa_bits_for;
+use crate::system::{MachineConsole, System};
+use crate::vm::{BootImages, Vcpu, Vm, device_tree, layout, life, load};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use arrayvec::ArrayVec;
+
+/// How much is to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    /// VMs.
+    pub vms: usize,
+    /// vCPUs of all of them.
+    pub vcpus: usize,
+    /// Bits of the largest guest-physical address.
+    pub ipa_bits: u8,
+}
+
+/// Counts what the bundle asks for.
+pub fn totals(bundle: &Bundle<'_>) -> Totals {
+    let mut totals = Totals::default();
+    for config in bundle.configs() {
+        totals.vms += config.count as usize;
+        totals.vcpus += (config.count * config.vcpus) as usize;
+        totals.ipa_bits = totals.ipa_bits.max(ipa_bits_for(layout::RAM_BASE.0.saturating_add(config.memory)));
+    }
+    totals
+}
+
+/// Heap that the VMs need, in bytes, and what the CPUs do.
+pub fn heap_bytes(totals: Totals, cpus: usize) -> u64 {
+    use crate::scheduler::{Cpu, CpuShared};
+    /// For what is taken once, and for what the allocator itself loses.
+    const BASE: usize = 1 << 20;
+    let timers = totals.vcpus * 24;
+    let cpu = size_of::<Cpu>() + size_of::<CpuShared>() + timers + 1024;
+    let vcpu = size_of::<Vcpu>() + size_of::<Context>() + 256;
+    let vm = size_of::<Vm>() + 6 * 1024 + 1024;
+    ((BASE + cpus * cpu + totals.vcpus * vcpu + totals.vms * vm) as u64).next_multiple_of(BLOCK_2M / 8)
+}
+
+/// Makes all VMs.
+///
+/// # Errors
+///
+/// A VM can't be made: which, and why.
+pub fn make(system: &'static System, bundle: &Bundle<'static>) -> Result<(), String> {
+    let mut vms: Vec<&'static Vm> = Vec::with_capacity(system.vm_names.len());
+    let mut vcpus: Vec<&'static Vcpu> = Vec::new();
+    for config in bundle.configs() {
+        let images = images(&config).map_err(|error| format!("VM {}: {error}", config.name))?;
+        if let Some(cpu) = config.pin.iter().find(|&&cpu| usize::from(cpu) >= system.cpus.len()) {
+            return Err(format!(
+                "VM {}: odometer,pin: there is no CPU {cpu}: the machine has CPUs 0 to {}",
+                config.name,
+                system.cpus.len() - 1
+            ));
+        }
+        for _ in 0..config.count {
+            if vms.len() == MAX_VMS {
+                return Err(format!("VM {}: more than {MAX_VMS} VMs", config.name));
+            }
+            let vm = make_one(system, VmId(vms.len() as u16), &config, images.clone(), &mut vcpus)?;
+            vms.push(vm);
+        }
+    }
+    system.vms_left.store(vms.len() as u32, core::sync::atomic::Ordering::Relaxed);
+    system.vcpus.call_once(|| vcpus);
+    system.vms.call_once(|| vms);
+    Ok(())
+}
+
+/// Where a configuration's images go in each of its VMs.
+fn images(config: &VmConfig<'static>) -> Result<BootImages, load::PlacementError> {
+    let placement = load::place(&load::Images {
+        kernel: config.kernel.data,
+        load: config.kernel.load,
+        entry: config.kernel.entry,
+        ramdisk: config.ramdisk.map_or(0, |ramdisk| ramdisk.len() as u64),
+        dtb: config.fdt.map_or(device_tree::MAX_SIZE as u64, |fdt| fdt.len() as u64),
+        memory: config.memory,
+    })?;
+    Ok(BootImages {
+        kernel: config.kernel.data,
+        ramdisk: config.ramdisk,
+        fdt: config.fdt,
+        bootargs: config.bootargs,
+        placement,
+    })
+}
+
+fn make_one(
+    system: &'static System,
+    id: VmId,
+    config: &VmConfig<'static>,
+    images: BootImages,
+    vcpus: &mut Vec<&'static Vcpu>,
+) -> Result<&'static Vm, String> {
+    let name = system.vm_names.get(usize::from(id.0)).cloned().unwrap_or_default();
+    let before = HEAP.used();
+    let count = config.vcpus as usize;
+    let vm: &'static Vm = Box::leak(Box::new(Vm::new(id, name, config.memory, count, images)));
+    let mut mine = ArrayVec::new();
+    for index in 0..count {
+        let pin = config.pin.get(index).map(|&cpu| CpuId(cpu));
+        let vcpu: &'static Vcpu =
+            Box::leak(Box::new(Vcpu::new(vm, VcpuIndex(index as u8), vcpus.len() as u32, pin)));
+        vcpu.set_context(Box::leak(Box::new(Context::new(vcpu))));
+        vcpu.stats.start(crate::arch::counter());
+        vcpus.push(vcpu);
+        // A configuration has at most as many as the table holds.
+        let _ = mine.try_push(vcpu);
+    }
+    vm.set_vcpus(mine);
+    vm.overhead_bytes.store(
+        (HEAP.used() - before + MachineConsole::BYTES_PER_VM) as u64,
+        core::sync::atomic::Ordering::Relaxed,
+    );
+    life::prepare(system, vm).map_err(|error| format!("VM {}: {error}", vm.name))?;
+    Ok(vm)
+}

@@ -1,0 +1,125 @@
+//! Making what all CPUs share.
+
+use super::{BootError, guests};
+use crate::arch;
+use crate::bundle::Bundle;
+use crate::ids::CpuId;
+use crate::memory::frames::Frames;
+use crate::memory::phys::PhysMemory;
+use crate::memory::stage2::Stage2Config;
+use crate::memory::tables::TableSource;
+use crate::platform::console::Console;
+use crate::platform::gic::{Gic, GicError};
+use crate::platform::machine::{CpuNode, Machine};
+use crate::platform::options::Options;
+use crate::platform::uart::Pl011Port;
+use crate::scheduler::queue::Links;
+use crate::scheduler::{Cpu, CpuShared, IdleMask};
+use crate::stats::TickRate;
+use crate::system::{GuestLines, PortRegisters, System};
+use crate::vmid::Allocator;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use spin::Once;
+use spin::mutex::SpinMutex;
+
+/// Makes the machine's shared state.
+///
+/// # Errors
+///
+/// The CPU lacks something, or what is asked for does not go together.
+pub fn make(
+    machine: &Machine<'_>,
+    options: Options,
+    bundle: &Bundle<'static>,
+    totals: guests::Totals,
+    nodes: &[CpuNode],
+    mut frames: Frames,
+    entry_ticks: u64,
+) -> Result<&'static System, BootError> {
+    let stage2 = Stage2Config::from_id(arch::id_aa64mmfr0(), arch::id_aa64mmfr1(), totals.ipa_bits)?;
+    let available = stage2.vmid_bits();
+    let vmid_bits = match options.vmid_bits {
+        Some(asked) if asked > available => return Err(BootError::VmidBits { asked, available }),
+        Some(asked) => asked,
+        None => available,
+    };
+    let parked = frames.allocate(stage2.root_bytes()).ok_or(BootError::OutOfMemory)?;
+    arch::memory().zero(parked, stage2.root_bytes());
+
+    let counter_hz = match arch::counter_frequency() {
+        0 => machine.timer.frequency.map_or(0, u64::from),
+        hz => hz,
+    };
+    let rate = TickRate::new(counter_hz);
+    let names: Vec<String> = bundle
+        .configs()
+        .flat_map(|config| (0..config.count).map(move |index| config.vm_name(index).as_str().to_string()))
+        .collect();
+    let port = Pl011Port::new(PortRegisters(machine.uart.map(|uart| uart.base)));
+    if let Some(uart) = machine.uart {
+        port.init(uart.clock_hz, uart.baud);
+    }
+    Ok(Box::leak(Box::new(System {
+        options,
+        psci: machine.psci,
+        timers: machine.timer,
+        gic: machine.gic.clone(),
+        maintenance: machine.gic.maintenance,
+        uart: machine.uart.and_then(|uart| uart.intid),
+        entry_ticks,
+        counter_hz: rate.hz(),
+        slice_ticks: rate.from_us(u64::from(options.slice_us)),
+        id_registers: arch::id_registers(),
+        vtcr: stage2.vtcr(),
+        stage2,
+        parked_vttbr: parked.0,
+        vmid_bits,
+        vmids: Allocator::new(vmid_bits, nodes.len(), options.policy)?,
+        frames: SpinMutex::new(frames),
+        console: Console::new(
+            port,
+            GuestLines,
+            rate,
+            options.console_prefix,
+            names.iter().map(String::as_str),
+        ),
+        cpus: (0u16..)
+            .zip(nodes)
+            .map(|(index, node)| CpuShared::new(CpuId(index), node.mpidr, arch::kick_target(node.mpidr)))
+            .collect(),
+        idle: IdleMask::default(),
+        links: Links::new(totals.vcpus),
+        vm_names: names,
+        vms: Once::new(),
+        vcpus: Once::new(),
+        vms_left: AtomicU32::new(0),
+        zeroing_ticks: AtomicU64::new(0),
+        copy_ticks: AtomicU64::new(0),
+    })))
+}
+
+/// Lets guests' and our own lines out, and input in.
+///
+/// # Errors
+///
+/// The GIC does not respond.
+pub fn enable_console(system: &'static System, cpu: &Cpu) -> Result<(), GicError> {
+    let gic = Gic::new(arch::devices(), system.gic.dist.base);
+    gic.init_distributor(cpu.shared.mpidr)?;
+    if log::set_logger(&system.console).is_ok() {
+        log::set_max_level(log::LevelFilter::Info);
+    }
+    if let Some(intid) = system.uart {
+        gic.enable_spi(intid);
+        system.console.enable_interrupts();
+    }
+    Ok(())
+}
+
+/// All of the machine's memory, in bytes.
+pub fn memory_bytes(machine: &Machine<'_>) -> u64 {
+    machine.memory.iter().map(|bank| bank.size).sum()
+}

@@ -1,0 +1,111 @@
+//! Stage-2 aborts: device emulation, and accesses to nothing.
+
+use super::dispatch::step;
+use super::syndrome::{DataAbort, Syndrome};
+use crate::arch::{self, HardwareListRegisters, context::Held};
+use crate::ids::VcpuIndex;
+use crate::scheduler;
+use crate::stats::Reason;
+use crate::vm::layout::{
+    GICD_BASE, GICD_SIZE, GICR_BASE, GICR_STRIDE, RAM_BASE, RTC_BASE, RTC_SIZE, UART_BASE, UART_SIZE,
+};
+use crate::vm::layout::{VIRTIO_BASE, VIRTIO_MOST, VIRTIO_STRIDE};
+use crate::vm::life;
+
+/// Exception classes of aborts that EL1 takes: from EL0 and from EL1 itself.
+const EC_INSTRUCTION_ABORT_LOWER: u64 = 0x20;
+const EC_DATA_ABORT_LOWER: u64 = 0x24;
+/// Added to those for an abort from the same level.
+const EC_SAME_LEVEL: u64 = 1;
+/// IL, and DFSC or IFSC: synchronous external abort.
+const EXTERNAL_ABORT: u64 = 1 << 25 | 0x10;
+
+/// A load or store that stage 2 does not let through.
+pub fn data(held: &mut Held, syndrome: Syndrome) -> Reason {
+    let abort = DataAbort::new(syndrome);
+    if !abort.is_described() || !abort.is_translation_fault() {
+        return external_abort(EC_DATA_ABORT_LOWER);
+    }
+    let ipa = arch::fault_ipa_page() | arch::fault_address() & 0xfff;
+    let vcpu = held.vcpu;
+    let vm = vcpu.vm;
+    let size = abort.size();
+    let rt = abort.rt();
+    // Differences that wrap: an address below a window is a huge offset.
+    let reason = if ipa.wrapping_sub(GICD_BASE.0) < GICD_SIZE {
+        let offset = ipa.wrapping_sub(GICD_BASE.0);
+        if abort.is_write() {
+            let cpu = arch::this_cpu();
+            let notify = &mut |index| scheduler::notify_index(cpu, vm, index);
+            vm.vgic.dist_write(vcpu.index, &HardwareListRegisters, offset, size, held.register(rt), notify);
+        } else {
+            let value = vm.vgic.dist_read(vcpu.index, &HardwareListRegisters, offset, size);
+            held.set_register(rt, abort.extend(value));
+        }
+        Reason::MmioGicd
+    } else if ipa.wrapping_sub(UART_BASE.0) < UART_SIZE {
+        let console = &arch::this_cpu().system.console;
+        let offset = ipa.wrapping_sub(UART_BASE.0);
+        if abort.is_write() {
+            console.guest_write(vm.id, offset, abort.access_size(), held.register(rt));
+        } else {
+            held.set_register(rt, abort.extend(console.guest_read(vm.id, offset, abort.access_size())));
+        }
+        Reason::MmioUart
+    } else if ipa.wrapping_sub(GICR_BASE.0) < GICR_STRIDE * vm.vgic.vcpus() as u64 {
+        let frame = VcpuIndex((ipa.wrapping_sub(GICR_BASE.0) / GICR_STRIDE) as u8);
+        let offset = ipa.wrapping_sub(GICR_BASE.0) % GICR_STRIDE;
+        if abort.is_write() {
+            let cpu = arch::this_cpu();
+            let notify = &mut |index| scheduler::notify_index(cpu, vm, index);
+            vm.vgic.redist_write(
+                vcpu.index,
+                &HardwareListRegisters,
+                frame,
+                offset,
+                size,
+                held.register(rt),
+                notify,
+            );
+        } else {
+            let value = vm.vgic.redist_read(vcpu.index, &HardwareListRegisters, frame, offset, size);
+            held.set_register(rt, abort.extend(value));
+        }
+        Reason::MmioGicr
+    } else if ipa.wrapping_sub(RTC_BASE.0) < RTC_SIZE {
+        let offset = ipa.wrapping_sub(RTC_BASE.0);
+        if abort.is_write() {
+            vm.rtc.write(offset, abort.access_size(), held.register(rt), life::seconds(vm));
+        } else {
+            held.set_register(rt, abort.extend(vm.rtc.read(offset, abort.access_size(), life::seconds(vm))));
+        }
+        Reason::MmioRtc
+    } else if ipa < RAM_BASE.0 {
+        // Nothing is there: it reads as zero and ignores writes, as an empty virtio window does.
+        if !abort.is_write() {
+            held.set_register(rt, 0);
+        }
+        if ipa.wrapping_sub(VIRTIO_BASE.0) < VIRTIO_STRIDE * u64::from(VIRTIO_MOST) {
+            Reason::MmioVirtio
+        } else {
+            Reason::MmioUnknown
+        }
+    } else {
+        return external_abort(EC_DATA_ABORT_LOWER);
+    };
+    step(syndrome);
+    reason
+}
+
+/// An instruction fetch from where no memory is.
+pub fn instruction(_: &mut Held, _: Syndrome) -> Reason {
+    external_abort(EC_INSTRUCTION_ABORT_LOWER)
+}
+
+/// The guest takes a synchronous external abort, as it would from a bus that answers nothing.
+fn external_abort(class: u64) -> Reason {
+    let from_el1 = arch::guest_pstate() & 0xc != 0;
+    let class = if from_el1 { class + EC_SAME_LEVEL } else { class };
+    arch::inject_exception(class << 26 | EXTERNAL_ABORT, Some(arch::fault_address()));
+    Reason::Stage2Abort
+}

@@ -1,0 +1,107 @@
+//! The way in from `vectors.s`, the dispatch table, and the way out.
+
+use super::syndrome::{Syndrome, class};
+use super::{abort, call, interrupt, sysreg};
+use crate::arch::{self, context::Held};
+use crate::scheduler;
+use crate::stats::{Reason, record_exit};
+use crate::vm::{life, request};
+use core::sync::atomic::Ordering;
+
+/// Handles one class of exits.
+pub type Handler = fn(&mut Held, Syndrome) -> Reason;
+
+/// The handler of each exception class. What is not named here is undefined for the guest.
+static HANDLERS: [Handler; 64] = {
+    let mut table: [Handler; 64] = [undefined; 64];
+    table[class::WFX as usize] = wait;
+    table[class::FP as usize] = floating_point;
+    table[class::HVC as usize] = call::hvc;
+    table[class::SMC as usize] = call::smc;
+    table[class::SYSREG as usize] = sysreg::access;
+    table[class::INSTRUCTION_ABORT as usize] = abort::instruction;
+    table[class::DATA_ABORT as usize] = abort::data;
+    table
+};
+
+/// Synchronous exceptions of a guest.
+#[unsafe(no_mangle)]
+extern "C" fn exit_sync(mut held: Held) -> Held {
+    let start = arch::counter();
+    let syndrome = Syndrome(arch::syndrome());
+    let reason = HANDLERS[(syndrome.class() & 63) as usize](&mut held, syndrome);
+    finish(held, reason, start)
+}
+
+/// Physical interrupts while a guest runs.
+#[unsafe(no_mangle)]
+extern "C" fn exit_irq(mut held: Held) -> Held {
+    let start = arch::counter();
+    let reason = interrupt::handle(&mut held);
+    finish(held, reason, start)
+}
+
+/// FIQs: group 0 interrupts, of which we have none.
+#[unsafe(no_mangle)]
+extern "C" fn exit_fiq(held: Held) -> Held {
+    let start = arch::counter();
+    finish(held, Reason::IrqOther, start)
+}
+
+/// An SError: the guest's own, as EL2's accesses are to memory and devices that exist. It can't go on.
+#[unsafe(no_mangle)]
+extern "C" fn exit_serror(held: Held) -> Held {
+    let start = arch::counter();
+    life::fail(&held, "SError", None);
+    finish(held, Reason::Serror, start)
+}
+
+/// Counts the exit, and goes back unless something was asked of the vCPU meanwhile.
+#[inline(always)]
+fn finish(mut held: Held, reason: Reason, start: u64) -> Held {
+    let vcpu = held.vcpu;
+    if vcpu.requests.load(Ordering::Relaxed) != 0 || vcpu.vm.vgic.attention(vcpu.index) {
+        return scheduler::attend(held, reason, start);
+    }
+    let cpu = arch::this_cpu();
+    let end = arch::counter();
+    record_exit(
+        &vcpu.stats,
+        &cpu.shared.stats,
+        reason,
+        start.wrapping_sub(held.entered),
+        end.wrapping_sub(start),
+    );
+    held.entered = end;
+    held
+}
+
+/// Steps over the instruction that trapped.
+#[inline(always)]
+pub(super) fn step(syndrome: Syndrome) {
+    arch::set_guest_pc(arch::guest_pc().wrapping_add(syndrome.length()));
+}
+
+/// The guest takes an UNDEFINED exception.
+pub(super) fn undefined(_: &mut Held, _: Syndrome) -> Reason {
+    // EC 0, IL.
+    arch::inject_exception(1 << 25, None);
+    Reason::Undefined
+}
+
+/// WFI waits; WFE, where it traps, lets others run.
+fn wait(held: &mut Held, syndrome: Syndrome) -> Reason {
+    step(syndrome);
+    held.vcpu.ask(if syndrome.is_wfi() { request::BLOCK } else { request::RESCHEDULE });
+    Reason::Wfi
+}
+
+/// The first FP/SIMD instruction since the vCPU was loaded: its registers come in, and the instruction is tried again.
+fn floating_point(held: &mut Held, _: Syndrome) -> Reason {
+    let cpu = arch::this_cpu();
+    held.fp_cpu = Some(cpu.shared.id);
+    arch::restore_fp(held);
+    cpu.fp_owner.set(Some(held.vcpu));
+    cpu.fp_used.set(true);
+    Reason::Fp
+}

@@ -1,0 +1,131 @@
+//! Faults: of a guest, which ends it, and of EL2 itself, which ends everything. Both are reported with registers and a
+//! backtrace; `xtask` resolves EL2's addresses to names.
+
+use crate::arch::{self, context::FaultArea, context::Held};
+use crate::boot::stop;
+use crate::scheduler::Cpu;
+use crate::stats::report::{FaultLine, write_fault};
+use crate::system::Port;
+use core::fmt::{self, Write};
+
+/// Most frames of a backtrace.
+const DEPTH: usize = 32;
+
+/// Reports why a guest is stopped: a line for people and one for programs.
+pub fn report_guest(held: &Held, what: &str, ipa: Option<u64>) {
+    let cpu = arch::this_cpu();
+    let vcpu = held.vcpu;
+    let pstate = arch::guest_pstate();
+    log::error!("{}: vCPU {} is stopped at {:#x}: {what}", vcpu.vm.name, vcpu.index.0, arch::guest_pc());
+    let fault = FaultLine {
+        what,
+        cpu: u64::from(cpu.shared.id.0),
+        guest: Some((&vcpu.vm.name, u64::from(vcpu.vm.id.0), u64::from(vcpu.index.0))),
+        el: pstate >> 2 & 3,
+        pc: arch::guest_pc(),
+        pstate,
+        esr: arch::syndrome(),
+        far: arch::fault_address(),
+        ipa,
+        registers: &held.x,
+        ..FaultLine::default()
+    };
+    cpu.system.console.report(|out| write_fault(out, &fault));
+}
+
+/// Names of the vectors that EL2's own exceptions take.
+const VECTORS: [&str; 8] = [
+    "synchronous exception with SP_EL0",
+    "IRQ with SP_EL0",
+    "FIQ with SP_EL0",
+    "SError with SP_EL0",
+    "synchronous exception",
+    "IRQ",
+    "FIQ",
+    "SError",
+];
+
+/// An exception at EL2, on the emergency stack: nothing can be done but to say where it was.
+#[unsafe(no_mangle)]
+extern "C" fn el2_fault(area: &'static FaultArea, vector: u64) -> ! {
+    let what = VECTORS.get(vector as usize).copied().unwrap_or("exception");
+    let mut trace = [0; DEPTH];
+    let depth = arch::backtrace(area.x[29], &mut trace);
+    let cpu = arch::this_cpu();
+    report(cpu, what, &area.x, area.sp, trace.get(..depth).unwrap_or(&[]), arch::own_exception())
+}
+
+/// A panic of EL2's own code.
+pub fn panicked(message: fmt::Arguments<'_>) -> ! {
+    let mut trace = [0; DEPTH];
+    let depth = arch::backtrace(arch::frame_pointer(), &mut trace);
+    if !arch::has_cpu() {
+        log::error!("panic: {message}");
+        arch::halt()
+    }
+    let cpu = arch::this_cpu();
+    cpu.system.console.emergency(|out| writeln!(out, "odometer: panic on {}: {message}", cpu.shared.id));
+    report(cpu, "panic", &[], 0, trace.get(..depth).unwrap_or(&[]), arch::OwnException::default())
+}
+
+/// Prints everything, past whoever holds the console, and switches the machine off.
+fn report(
+    cpu: &Cpu,
+    what: &str,
+    registers: &[u64],
+    sp: u64,
+    trace: &[u64],
+    exception: arch::OwnException,
+) -> ! {
+    let system = cpu.system;
+    let ran = cpu.resident.get();
+    let fault = FaultLine {
+        what,
+        base: Some(arch::image_layout().whole.base.0),
+        cpu: u64::from(cpu.shared.id.0),
+        guest: ran.map(|vcpu| (vcpu.vm.name.as_str(), u64::from(vcpu.vm.id.0), u64::from(vcpu.index.0))),
+        el: 2,
+        pc: exception.pc,
+        pstate: exception.pstate,
+        esr: exception.esr,
+        far: exception.far,
+        ipa: None,
+        registers,
+        backtrace: trace,
+    };
+    system.console.emergency(|out| {
+        for_people(out, cpu, &fault, sp)?;
+        write_fault(out, &fault)
+    });
+    stop::power_off(system.psci)
+}
+
+fn for_people(
+    out: &mut crate::platform::uart::Polled<'_, Port>,
+    cpu: &Cpu,
+    fault: &FaultLine<'_>,
+    sp: u64,
+) -> fmt::Result {
+    let base = arch::image_layout().whole.base.0;
+    writeln!(out, "odometer: fault at EL2 on {}: {}", cpu.shared.id, fault.what)?;
+    writeln!(
+        out,
+        "odometer: image at {base:#x}, PC {:#x}, SP {sp:#x}, ESR {:#x}, FAR {:#x}",
+        fault.pc, fault.esr, fault.far
+    )?;
+    if let Some((name, _, vcpu)) = fault.guest {
+        writeln!(out, "odometer: loaded: {name}, vCPU {vcpu}")?;
+    }
+    for (row, registers) in fault.registers.chunks(4).enumerate() {
+        write!(out, "odometer:")?;
+        for (column, value) in registers.iter().enumerate() {
+            write!(out, " x{:<2} {value:016x}", 4 * row + column)?;
+        }
+        writeln!(out)?;
+    }
+    write!(out, "odometer: backtrace (offsets in the image):")?;
+    for address in core::iter::once(&fault.pc).chain(fault.backtrace) {
+        write!(out, " {:#x}", address.wrapping_sub(base))?;
+    }
+    writeln!(out)
+}

@@ -1,0 +1,165 @@
+//! The ID registers that guests see: the CPU's, less what Odometer does not switch.
+//!
+//! A feature is offered only if its state goes in and out with the vCPU or it has none; all else is hidden here and traps, or
+//! is undefined, when used nonetheless. Field positions are those of the Arm ARM, D19.2. Registers that are not known
+//! read as zero, as the architecture wants of reserved ones.
+
+/// Slots of the table: CRm 0 to 7, op2 0 to 7.
+pub const SLOTS: usize = 64;
+
+const fn slot(crm: usize, op2: usize) -> usize {
+    crm * 8 + op2
+}
+
+const PFR0: usize = slot(4, 0);
+const PFR1: usize = slot(4, 1);
+const DFR0: usize = slot(5, 0);
+const ISAR0: usize = slot(6, 0);
+const ISAR1: usize = slot(6, 1);
+const ISAR2: usize = slot(6, 2);
+const MMFR0: usize = slot(7, 0);
+const MMFR1: usize = slot(7, 1);
+const MMFR2: usize = slot(7, 2);
+
+/// What guests read, by slot.
+#[derive(Clone)]
+pub struct IdRegisters([u64; SLOTS]);
+
+/// A 4-bit field of an ID register at this bit.
+const fn field(shift: u32) -> u64 {
+    0xf << shift
+}
+
+/// Fields that are taken away, for each register that has one.
+const HIDDEN: [(usize, u64); 8] = [
+    // EL2, EL3, RAS, SVE, SEL2, MPAM, AMU, RME, CSV2_2 (SCXTNUM) is kept to 1 below.
+    (PFR0, field(8) | field(12) | field(28) | field(32) | field(36) | field(40) | field(44) | field(52)),
+    // MTE, RAS_frac, MPAM_frac, SME, CSV2_frac, NMI, MTE_frac, GCS, THE, MTEX, PFAR.
+    (
+        PFR1,
+        field(8)
+            | field(12)
+            | field(16)
+            | field(24)
+            | field(32)
+            | field(36)
+            | field(40)
+            | field(44)
+            | field(48)
+            | field(52)
+            | field(60),
+    ),
+    // TraceVer, PMUVer, PMSVer, DoubleLock, TraceFilt, TraceBuffer, MTPMU, BRBE, HPMN0.
+    (
+        DFR0,
+        field(4)
+            | field(8)
+            | field(32)
+            | field(36)
+            | field(40)
+            | field(44)
+            | field(48)
+            | field(52)
+            | field(60),
+    ),
+    // TME.
+    (ISAR0, field(24)),
+    // APA, API, GPA, GPI (pointer authentication), LS64, XS.
+    (ISAR1, field(4) | field(8) | field(24) | field(28) | field(56) | field(60)),
+    // WFxT, GPA3, APA3, MOPS, PAC_frac, SYSREG_128, SYSINSTR_128.
+    (ISAR2, field(0) | field(8) | field(12) | field(16) | field(24) | field(32) | field(36)),
+    // ECV, FGT.
+    (MMFR0, field(60) | field(56)),
+    // VH, LO, XNX stays, TWED, HCX, TIDCP1, AFP.
+    (MMFR1, field(8) | field(16) | field(32) | field(40) | field(44) | field(52)),
+];
+
+/// Of ID_AA64MMFR2_EL1: NV, FWB, EVT.
+const MMFR2_HIDDEN: u64 = field(24) | field(40) | field(56);
+
+/// Registers that guests may read at all: AArch32's (CRm 1 to 3) and those above; the others (SVE's, SME's, MMFR3, MMFR4, DFR1,
+/// ...) speak of features that are hidden or not known here.
+fn is_offered(index: usize) -> bool {
+    index < slot(4, 0) || [PFR0, PFR1, DFR0, ISAR0, ISAR1, ISAR2, MMFR0, MMFR1, MMFR2].contains(&index)
+}
+
+impl IdRegisters {
+    /// What guests see on a CPU with these ID registers.
+    pub fn from_hardware(mut values: [u64; SLOTS]) -> IdRegisters {
+        for (index, value) in values.iter_mut().enumerate() {
+            if !is_offered(index) {
+                *value = 0;
+            }
+        }
+        for (index, hidden) in HIDDEN {
+            values[index] &= !hidden;
+        }
+        values[MMFR2] &= !MMFR2_HIDDEN;
+        // CSV2: 2 and above offer SCXTNUM_ELx, which is not switched.
+        let csv2 = values[PFR0] >> 56 & 0xf;
+        values[PFR0] = values[PFR0] & !field(56) | csv2.min(1) << 56;
+        // SSBS 2 is MSR/MRS access: it lives in PSTATE and is kept.
+        // The GIC's system register interface is what the vGIC offers.
+        values[PFR0] = values[PFR0] & !field(24) | 1 << 24;
+        // AArch32 debug: PerfMon and trace as above (ID_DFR0_EL1: PerfMon, CopTrc, MMapTrc, MProfDbg, TraceFilt).
+        values[slot(1, 2)] &= !(field(24) | field(12) | field(16) | field(28));
+        // ID_PFR0_EL1: RAS, AMU, CSV2 as above. ID_PFR1_EL1: Virtualization, Security; GenTimer and GIC stay.
+        values[slot(1, 0)] &= !(field(28) | field(20));
+        values[slot(1, 1)] &= !(field(4) | field(12));
+        IdRegisters(values)
+    }
+
+    /// The register in `slot` (see `SysReg::id_slot`); unknown ones are 0.
+    #[inline(always)]
+    pub fn get(&self, slot: usize) -> u64 {
+        self.0.get(slot & (SLOTS - 1)).copied().unwrap_or(0)
+    }
+
+    /// Keeps what both CPUs have, field by field: guests may run on either.
+    pub fn restrict_to(&mut self, other: &IdRegisters) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            let mut common = 0;
+            for shift in (0..64).step_by(4) {
+                let (a, b) = (*mine >> shift & 0xf, theirs >> shift & 0xf);
+                // 15 means "not there" in the signed fields (FP, AdvSIMD) and nothing in the others.
+                common |= (if a == 15 || b == 15 { 15 } else { a.min(b) }) << shift;
+            }
+            *mine = common;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trap_30_what_is_not_switched_is_hidden() {
+        let all = IdRegisters::from_hardware([0x1111_1111_1111_1111; SLOTS]);
+        // SVE, SME, MTE, PMU, RAS, pointer authentication.
+        assert_eq!(all.get(PFR0) >> 32 & 0xf, 0);
+        assert_eq!(all.get(PFR1) >> 24 & 0xf, 0);
+        assert_eq!(all.get(PFR1) >> 8 & 0xf, 0);
+        assert_eq!(all.get(DFR0) >> 8 & 0xf, 0);
+        assert_eq!(all.get(PFR0) >> 28 & 0xf, 0);
+        assert_eq!(all.get(ISAR1) >> 4 & 0xff, 0);
+        assert_eq!(all.get(slot(4, 4)), 0, "ID_AA64ZFR0_EL1");
+        assert_eq!(all.get(slot(4, 5)), 0, "ID_AA64SMFR0_EL1");
+        assert_eq!(all.get(slot(7, 3)), 0, "ID_AA64MMFR3_EL1");
+        // Kept: atomics (LSE), CRC32, BTI, the physical address range.
+        assert_eq!(all.get(ISAR0) >> 20 & 0xf, 1);
+        assert_eq!(all.get(ISAR0) >> 16 & 0xf, 1);
+        assert_eq!(all.get(PFR1) & 0xf, 1);
+        assert_eq!(all.get(MMFR0) & 0xf, 1);
+        // No EL2, no EL3.
+        assert_eq!(all.get(PFR0) & 0xff00, 0);
+        assert_eq!(all.get(PFR0) >> 24 & 0xf, 1, "GICv3 system registers");
+    }
+
+    #[test]
+    fn cpus_that_differ_offer_what_both_have() {
+        let mut both = IdRegisters([0x21; SLOTS]);
+        both.restrict_to(&IdRegisters([0xf3; SLOTS]));
+        assert_eq!(both.get(0), 0xf1);
+    }
+}

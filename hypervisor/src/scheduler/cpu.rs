@@ -1,0 +1,86 @@
+//! A physical CPU: what is its own, and what others may touch.
+
+use super::queue::RunQueue;
+use super::timers::Timers;
+use crate::arch::context::FaultArea;
+use crate::ids::CpuId;
+use crate::memory::address::Pa;
+use crate::stats::CpuStats;
+use crate::vm::{Vcpu, Vm};
+use crate::vmid::CpuSlot;
+use core::cell::{Cell, RefCell};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicU32};
+use spin::mutex::SpinMutex;
+
+/// What other CPUs may touch of a CPU.
+#[repr(align(64))]
+pub struct CpuShared {
+    /// Which one.
+    pub id: CpuId,
+    /// Its affinities (MPIDR_EL1).
+    pub mpidr: u64,
+    /// How the kick is sent to it (ICC_SGI1R_EL1).
+    pub kick_target: u64,
+    /// Its ready vCPUs.
+    pub queue: SpinMutex<RunQueue>,
+    /// How many they are: changed under the lock, read without.
+    pub queued: AtomicU32,
+    /// It runs a vCPU without a time limit, as nobody else was waiting: who queues one must kick it.
+    pub tickless: AtomicBool,
+    /// It has been started.
+    pub online: AtomicBool,
+    /// Its counters.
+    pub stats: CpuStats,
+}
+
+impl CpuShared {
+    /// A CPU that has not been started.
+    pub fn new(id: CpuId, mpidr: u64, kick_target: u64) -> CpuShared {
+        CpuShared {
+            id,
+            mpidr,
+            kick_target,
+            queue: SpinMutex::new(RunQueue::default()),
+            queued: AtomicU32::new(0),
+            tickless: AtomicBool::new(false),
+            online: AtomicBool::new(false),
+            stats: CpuStats::default(),
+        }
+    }
+}
+
+/// A CPU's own structure: TPIDR_EL2 points to it, and only that CPU uses it.
+#[repr(C)]
+pub struct Cpu {
+    /// Registers of a fault at EL2: first, for `vectors.s`.
+    pub fault: FaultArea,
+    /// What others see of it.
+    pub shared: &'static CpuShared,
+    /// Everything else.
+    pub system: &'static crate::system::System,
+    /// Its VMID slot.
+    pub vmid: &'static CpuSlot,
+    /// Top of its stack.
+    pub stack: u64,
+    /// Its redistributor's SGI frame (GICR_ISACTIVER0 and its like).
+    pub sgi_frame: Cell<Pa>,
+    /// VM whose VMID this CPU has active and whose tables are in VTTBR_EL2.
+    pub bound: Cell<Option<&'static Vm>>,
+    /// vCPU whose registers this CPU holds.
+    pub resident: Cell<Option<&'static Vcpu>>,
+    /// vCPU whose FP/SIMD registers this CPU holds.
+    pub fp_owner: Cell<Option<&'static Vcpu>>,
+    /// The resident vCPU has used FP/SIMD since it was loaded.
+    pub fp_used: Cell<bool>,
+    /// When the running vCPU's slice ends.
+    pub slice_end: Cell<u64>,
+    /// What the EL2 timer is set to; `u64::MAX`: it is off.
+    pub armed: Cell<u64>,
+    /// Count up to which this CPU's time is accounted, while no exit of a guest is.
+    pub mark: Cell<u64>,
+    /// vCPUs that wait here with their timer armed.
+    pub timers: RefCell<Timers>,
+}
+
+const _: () = assert!(offset_of!(Cpu, fault) == 0);

@@ -1,0 +1,302 @@
+//! Giving the CPU from one vCPU to the next.
+//!
+//! Here, and only here, VMID and VTTBR_EL2 are bound: [`unbind`] parks VTTBR_EL2 before the CPU's active VMID is cleared, so that no
+//! walk fills the TLB under a VMID that a rollover may give away; [`bind`] gets the VMID before VTTBR_EL2 is written.
+
+use super::cpu::Cpu;
+use super::wake;
+use crate::arch::{self, HardwareListRegisters, context::Held};
+use crate::exit::interrupt;
+use crate::stats::{Reason, VcpuState, record_exit};
+use crate::vm::{RunState, Vcpu, life, request};
+use core::sync::atomic::Ordering;
+
+/// The end of an exit that something was asked of: interrupts to deliver, or the CPU to give away.
+#[cold]
+#[inline(never)]
+pub fn attend(mut held: Held, reason: Reason, start: u64) -> Held {
+    let cpu = arch::this_cpu();
+    let vcpu = held.vcpu;
+    // Acquire: what was written before the request is seen. Relaxed first: mostly nothing is asked.
+    let requests = match vcpu.requests.load(Ordering::Relaxed) {
+        0 => 0,
+        _ => vcpu.requests.swap(0, Ordering::Acquire),
+    };
+    if requests == 0 {
+        wake::notify_set(cpu, vcpu, vcpu.vm.vgic.flush(vcpu.index, &HardwareListRegisters));
+        let end = arch::counter();
+        record_exit(
+            &vcpu.stats,
+            &cpu.shared.stats,
+            reason,
+            start.wrapping_sub(held.entered),
+            end.wrapping_sub(start),
+        );
+        held.entered = end;
+        return held;
+    }
+    let now = arch::counter();
+    record_exit(
+        &vcpu.stats,
+        &cpu.shared.stats,
+        reason,
+        start.wrapping_sub(held.entered),
+        now.wrapping_sub(start),
+    );
+    cpu.mark.set(now);
+    if requests & (request::STOP | request::OFF) != 0 || !vcpu.vm.is_running() {
+        retire(cpu, vcpu);
+        return next(cpu);
+    }
+    if requests & request::BLOCK != 0 {
+        return block(cpu, held);
+    }
+    yield_to_others(cpu, held)
+}
+
+/// The first vCPU of a CPU that has none yet; does not return.
+pub fn run(cpu: &'static Cpu) -> ! {
+    let held = next(cpu);
+    arch::enter(held.as_ptr())
+}
+
+/// The guest waits for an interrupt.
+fn block(cpu: &'static Cpu, held: Held) -> Held {
+    let vcpu = held.vcpu;
+    let (pending, others) = vcpu.vm.vgic.pending_here(vcpu.index, &HardwareListRegisters);
+    wake::notify_set(cpu, vcpu, others);
+    if pending {
+        return resume(cpu, held);
+    }
+    vcpu.wait.fetch_add(1, Ordering::Relaxed);
+    vcpu.stats.transition(VcpuState::Blocked, cpu.mark.get());
+    vcpu.state.set(RunState::Blocked);
+    // From here on a waker may take it. What came before it could is seen now.
+    if (vcpu.vm.vgic.attention(vcpu.index) || vcpu.requests.load(Ordering::SeqCst) != 0)
+        && vcpu.state.change(RunState::Blocked, RunState::Running(cpu.shared.id))
+    {
+        vcpu.stats.transition(VcpuState::Running, cpu.mark.get());
+        return resume(cpu, held);
+    }
+    next(cpu)
+}
+
+/// The guest's slice is over, or it yields.
+fn yield_to_others(cpu: &'static Cpu, held: Held) -> Held {
+    if cpu.shared.queued.load(Ordering::SeqCst) == 0 {
+        begin_slice(cpu);
+        return resume(cpu, held);
+    }
+    let vcpu = held.vcpu;
+    vcpu.stats.transition(VcpuState::Ready, cpu.mark.get());
+    vcpu.state.set(RunState::Ready);
+    wake::push(cpu.system, cpu.shared, vcpu);
+    next(cpu)
+}
+
+/// Goes on with the vCPU that is loaded and bound.
+fn resume(cpu: &'static Cpu, mut held: Held) -> Held {
+    let vcpu = held.vcpu;
+    if vcpu.vm.vgic.attention(vcpu.index) {
+        wake::notify_set(cpu, vcpu, vcpu.vm.vgic.flush(vcpu.index, &HardwareListRegisters));
+    }
+    held.entered = account(cpu, Some(vcpu));
+    held
+}
+
+/// Adds the time since the CPU's mark as hypervisor time, of `vcpu` too, and moves the mark to now.
+fn account(cpu: &Cpu, vcpu: Option<&Vcpu>) -> u64 {
+    let now = arch::counter();
+    let spent = now.wrapping_sub(cpu.mark.get());
+    cpu.shared.stats.add_switching(spent);
+    if let Some(vcpu) = vcpu {
+        vcpu.stats.add_switching(spent);
+    }
+    cpu.mark.set(now);
+    now
+}
+
+/// Leaves whoever ran, waits for work if there is none, and loads the next vCPU.
+fn next(cpu: &'static Cpu) -> Held {
+    unbind(cpu);
+    loop {
+        let Some(vcpu) = pick(cpu) else {
+            idle(cpu);
+            continue;
+        };
+        if !vcpu.vm.is_running() {
+            retire(cpu, vcpu);
+            continue;
+        }
+        // SAFETY: the vCPU was taken from a queue, so it is this CPU's, and it is not resident on another: see `pick`.
+        let Some(mut held) = (unsafe { Held::of(vcpu) }) else { continue };
+        let now = account(cpu, None);
+        vcpu.stats.transition(VcpuState::Running, now);
+        let id = cpu.shared.id;
+        if cpu.resident.get().is_none_or(|resident| !core::ptr::eq(resident, vcpu)) {
+            unload(cpu);
+            load(cpu, &mut held);
+        }
+        bind(cpu, vcpu);
+        vcpu.state.set(RunState::Running(id));
+        vcpu.on_pending.store(false, Ordering::Relaxed);
+        vcpu.stats.schedule_ins.increment();
+        cpu.shared.stats.schedule_ins.increment();
+        if vcpu.last_cpu() != Some(id) {
+            if vcpu.last_cpu().is_some() {
+                vcpu.stats.migrations.increment();
+            }
+            vcpu.set_last_cpu(id);
+        }
+        begin_slice(cpu);
+        return resume(cpu, held);
+    }
+}
+
+/// The next ready vCPU: this CPU's own, or one of another CPU's that has more than it can do.
+fn pick(cpu: &Cpu) -> Option<&'static Vcpu> {
+    let system = cpu.system;
+    let shared = cpu.shared;
+    if shared.queued.load(Ordering::SeqCst) != 0 {
+        let mut queue = shared.queue.lock();
+        if let Some(index) = queue.pop(&system.links) {
+            shared.queued.store(queue.len(), Ordering::SeqCst);
+            return system.vcpu(index);
+        }
+    }
+    let start = shared.id.index() + 1;
+    let count = system.cpus.len();
+    for other in (start..start + count - 1).filter_map(|at| system.cpus.get(at % count)) {
+        if other.queued.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let Some(mut queue) = other.queue.try_lock() else { continue };
+        // One that is still in its CPU's registers, or pinned, must stay.
+        let index = queue.take_first(&system.links, |index| {
+            system.vcpu(index).is_some_and(|vcpu| vcpu.pin.is_none() && vcpu.resident().is_none())
+        });
+        other.queued.store(queue.len(), Ordering::SeqCst);
+        if let Some(index) = index {
+            return system.vcpu(index);
+        }
+    }
+    None
+}
+
+/// Waits for an interrupt, and handles it.
+fn idle(cpu: &'static Cpu) {
+    let shared = cpu.shared;
+    shared.tickless.store(false, Ordering::SeqCst);
+    cpu.system.idle.set(shared.id);
+    // Who queues something after this look sees the bit and kicks.
+    if shared.queued.load(Ordering::SeqCst) == 0 {
+        wake::arm_timer(cpu, u64::MAX);
+        let now = account(cpu, None);
+        shared.stats.idle_begin(now);
+        arch::wait_for_interrupt();
+        let now = arch::counter();
+        shared.stats.idle_end(now);
+        cpu.mark.set(now);
+    }
+    cpu.system.idle.clear(shared.id);
+    interrupt::handle_while_idle(cpu);
+}
+
+/// Leaves the current VM's translations: first VTTBR_EL2 is parked, then the active VMID is given up.
+fn unbind(cpu: &Cpu) {
+    let Some(vm) = cpu.bound.take() else { return };
+    arch::set_vttbr(cpu.system.parked_vttbr);
+    // Walks for a guest begin with the parked VTTBR_EL2 from here on, before the VMID may go to another VM. Those that are
+    // under way are waited for by the DSB of the rollover's broadcast invalidation.
+    arch::isb();
+    cpu.system.vmids.schedule_out(cpu.vmid, &vm.vmid);
+}
+
+/// Binds the vCPU's VM to this CPU: VMID, then VTTBR_EL2.
+fn bind(cpu: &Cpu, vcpu: &Vcpu) {
+    let vm = vcpu.vm;
+    let system = cpu.system;
+    cpu.bound.set(Some(vm));
+    let vmid = system.vmids.schedule_in(cpu.vmid, &vm.vmid, &arch::GuestTlb);
+    arch::set_vttbr(vm.root.load(Ordering::Relaxed) | u64::from(vmid.0) << 48);
+    if vm.note_runner(cpu.shared.id, vcpu.index) {
+        arch::invalidate_sibling();
+        cpu.vmid.count_local_invalidation();
+    }
+}
+
+/// Puts the resident vCPU's registers away, if there is one.
+fn unload(cpu: &'static Cpu) {
+    let Some(vcpu) = cpu.resident.take() else { return };
+    // SAFETY: it is resident here, so no other CPU takes it until `set_resident(None)` below.
+    let Some(mut held) = (unsafe { Held::of(vcpu) }) else { return };
+    let asserted = arch::virtual_timer_asserts();
+    arch::save_context(&mut held);
+    let saved = vcpu.vm.vgic.save(vcpu.index, &HardwareListRegisters, asserted);
+    if saved.timer_active {
+        // The interrupt is the vCPU's, not this CPU's: the next vCPU's timer must be able to fire.
+        arch::deactivate(cpu.system.timers.virt);
+    }
+    if cpu.fp_used.replace(false) {
+        arch::save_fp(&mut held);
+    }
+    let timer = held.timer;
+    let wait = vcpu.wait.load(Ordering::Relaxed);
+    let blocked = vcpu.state.get() == RunState::Blocked;
+    // `held` is not used from here on: another CPU may take the vCPU.
+    vcpu.set_resident(None);
+    wake::notify_set(cpu, vcpu, saved.wake);
+    if blocked && timer.armed() {
+        let deadline = timer.cval.saturating_add(vcpu.vm.cntvoff.load(Ordering::Relaxed));
+        wake::set_timer(cpu, vcpu, deadline, wait);
+    }
+}
+
+/// Loads a vCPU's registers into this CPU.
+fn load(cpu: &Cpu, held: &mut Held) {
+    let vcpu = held.vcpu;
+    held.cpu_stack = cpu.stack;
+    if vcpu.vm.vgic.load(vcpu.index, &HardwareListRegisters) {
+        // Its list register is linked with this CPU's interrupt now: active, so that it does not fire meanwhile.
+        arch::activate_private(cpu.sgi_frame.get(), cpu.system.timers.virt);
+    }
+    arch::load_context(held, vcpu.vm.cntvoff.load(Ordering::Relaxed));
+    wake::cancel_timer(cpu, vcpu);
+    let keeps_fp = held.fp_cpu == Some(cpu.shared.id)
+        && cpu.fp_owner.get().is_some_and(|owner| core::ptr::eq(owner, vcpu));
+    arch::fp_trap(!keeps_fp);
+    cpu.fp_used.set(keeps_fp);
+    cpu.resident.set(Some(vcpu));
+    vcpu.set_resident(Some(cpu.shared.id));
+}
+
+/// The vCPU runs no more: nothing of it stays in this CPU's registers. The last one of its VM takes that down.
+fn retire(cpu: &'static Cpu, vcpu: &'static Vcpu) {
+    if cpu.resident.get().is_some_and(|resident| core::ptr::eq(resident, vcpu)) {
+        unbind(cpu);
+        arch::stop_virtual_timer();
+        if vcpu.vm.vgic.save(vcpu.index, &HardwareListRegisters, false).timer_active {
+            arch::deactivate(cpu.system.timers.virt);
+        }
+        cpu.fp_used.set(false);
+        cpu.resident.set(None);
+        vcpu.set_resident(None);
+    }
+    if cpu.fp_owner.get().is_some_and(|owner| core::ptr::eq(owner, vcpu)) {
+        cpu.fp_owner.set(None);
+    }
+    wake::cancel_timer(cpu, vcpu);
+    vcpu.requests.store(0, Ordering::Relaxed);
+    vcpu.stats.transition(VcpuState::Off, cpu.mark.get());
+    vcpu.state.set(RunState::Off);
+    if vcpu.vm.leave() {
+        life::finish(cpu, vcpu.vm);
+    }
+}
+
+/// A new time slice; without a limit if nobody else waits.
+fn begin_slice(cpu: &Cpu) {
+    cpu.slice_end.set(cpu.mark.get().saturating_add(cpu.system.slice_ticks));
+    cpu.shared.tickless.store(true, Ordering::SeqCst);
+    wake::limit_slice(cpu);
+}

@@ -1,0 +1,160 @@
+//! Making vCPUs ready again, and telling other CPUs.
+
+use super::cpu::{Cpu, CpuShared};
+use super::timers::Wake;
+use crate::arch;
+use crate::ids::{CpuId, VcpuIndex};
+use crate::stats::VcpuState;
+use crate::system::System;
+use crate::vgic::VcpuSet;
+use crate::vm::{RunState, Vcpu, Vm, request};
+use core::sync::atomic::Ordering;
+
+/// Something may be deliverable to `target` now: makes the CPU look that runs it, or makes it ready if it waits.
+#[inline]
+pub fn notify(cpu: &'static Cpu, target: &'static Vcpu) {
+    match target.state.get() {
+        RunState::Running(on) if on != cpu.shared.id => kick(cpu, on, target),
+        RunState::Blocked => wake_blocked(cpu, target),
+        _ => {}
+    }
+}
+
+/// [`notify`] for each of a VM's vCPUs in `set`, siblings of `vcpu`.
+#[inline]
+pub fn notify_set(cpu: &'static Cpu, vcpu: &Vcpu, set: VcpuSet) {
+    for index in set {
+        notify_index(cpu, vcpu.vm, index);
+    }
+}
+
+/// [`notify`] for a VM's vCPU by number.
+#[inline]
+pub fn notify_index(cpu: &'static Cpu, vm: &Vm, index: VcpuIndex) {
+    if let Some(target) = vm.vcpus().get(index.index()).copied() {
+        notify(cpu, target);
+    }
+}
+
+/// Interrupts another CPU on a vCPU's behalf.
+fn kick(cpu: &Cpu, on: CpuId, target: &Vcpu) {
+    if let Some(other) = cpu.system.cpu(on) {
+        target.stats.kicks.increment_shared();
+        arch::send_kick(other.kick_target);
+    }
+}
+
+/// Ends the wait of a vCPU, if it still waits.
+pub fn wake_blocked(cpu: &'static Cpu, target: &'static Vcpu) {
+    if target.state.change(RunState::Blocked, RunState::Ready) {
+        target.stats.transition(VcpuState::Ready, arch::counter());
+        queue(cpu, target);
+    }
+}
+
+/// Starts a vCPU that is off and whose registers are set.
+pub fn start(cpu: &'static Cpu, target: &'static Vcpu) {
+    target.stats.transition(VcpuState::Ready, arch::counter());
+    target.state.set(RunState::Ready);
+    queue(cpu, target);
+}
+
+/// Queues a ready vCPU where it should run, and has that CPU look.
+fn queue(cpu: &'static Cpu, target: &'static Vcpu) {
+    let system = cpu.system;
+    let here = cpu.shared.id;
+    let chosen = target.pin.or(target.resident()).unwrap_or_else(|| {
+        let last = target.last_cpu().unwrap_or(here);
+        if system.idle.contains(last) { last } else { system.idle.any().unwrap_or(last) }
+    });
+    let Some(shared) = system.cpu(chosen) else { return };
+    push(system, shared, target);
+    if chosen == here {
+        limit_slice(cpu);
+    } else if system.idle.clear(chosen) || shared.tickless.load(Ordering::SeqCst) {
+        target.stats.kicks.increment_shared();
+        arch::send_kick(shared.kick_target);
+    }
+}
+
+/// Puts a vCPU at the end of a CPU's queue.
+pub fn push(system: &System, shared: &CpuShared, vcpu: &Vcpu) {
+    let mut queue = shared.queue.lock();
+    queue.push(&system.links, vcpu.global);
+    shared.queued.store(queue.len(), Ordering::SeqCst);
+}
+
+/// Another CPU has something for this one.
+pub fn kick_arrived(cpu: &Cpu) {
+    limit_slice(cpu);
+}
+
+/// Sets the timer for what comes next: the end of the slice if others wait, and the vCPUs that wait here for their timers.
+pub fn limit_slice(cpu: &Cpu) {
+    let mut limit = u64::MAX;
+    if cpu.shared.queued.load(Ordering::SeqCst) != 0 {
+        cpu.shared.tickless.store(false, Ordering::SeqCst);
+        limit = cpu.slice_end.get();
+    }
+    arm_timer(cpu, limit);
+}
+
+/// Sets the EL2 timer to `limit` or to the earliest wake-up, whichever is first.
+pub fn arm_timer(cpu: &Cpu, limit: u64) {
+    let earliest = cpu.timers.try_borrow().ok().and_then(|timers| timers.earliest()).unwrap_or(u64::MAX);
+    let deadline = limit.min(earliest);
+    if cpu.armed.replace(deadline) != deadline {
+        if deadline == u64::MAX {
+            arch::disarm_el2_timer();
+        } else {
+            arch::arm_el2_timer(deadline);
+        }
+    }
+}
+
+/// A vCPU waits here until `deadline`.
+pub fn set_timer(cpu: &Cpu, vcpu: &Vcpu, deadline: u64, wait: u32) {
+    if let Ok(mut timers) = cpu.timers.try_borrow_mut() {
+        timers.set(Wake { deadline, vcpu: vcpu.global, wait });
+    }
+}
+
+/// A vCPU does not wait here any more.
+pub fn cancel_timer(cpu: &Cpu, vcpu: &Vcpu) {
+    if let Ok(mut timers) = cpu.timers.try_borrow_mut() {
+        timers.cancel(vcpu.global);
+    }
+}
+
+/// EL2's timer has expired: wakes whom it is for, and ends the slice if it is over and others wait.
+pub fn check_timers(cpu: &'static Cpu, running: Option<&Vcpu>) {
+    let now = arch::counter();
+    // The interrupt is level-triggered: it goes away when the timer is set anew.
+    cpu.armed.set(0);
+    loop {
+        let due = cpu.timers.try_borrow_mut().ok().and_then(|mut timers| timers.expired(now));
+        let Some(wake) = due else { break };
+        if let Some(vcpu) = cpu.system.vcpu(wake.vcpu)
+            && vcpu.wait.load(Ordering::Relaxed) == wake.wait
+        {
+            wake_blocked(cpu, vcpu);
+        }
+    }
+    match running {
+        Some(vcpu) if now >= cpu.slice_end.get() && cpu.shared.queued.load(Ordering::SeqCst) != 0 => {
+            vcpu.ask(request::RESCHEDULE);
+            arm_timer(cpu, u64::MAX);
+        }
+        Some(_) => limit_slice(cpu),
+        None => arm_timer(cpu, u64::MAX),
+    }
+}
+
+/// Collects all vCPUs of a VM that ends: those that run are kicked, those that wait are made ready, and each is retired by the
+/// CPU that meets it.
+pub fn stop_vm(cpu: &'static Cpu, vm: &'static Vm) {
+    for &vcpu in vm.vcpus() {
+        vcpu.ask(request::STOP);
+        notify(cpu, vcpu);
+    }
+}

@@ -1,0 +1,117 @@
+//! The report: every counter of the machine, as lines.
+
+use super::report::{
+    BootLine, CpuLine, EndLine, Format, StartLine, VcpuLine, VmLine, VmidLine, write_boot, write_cpu,
+    write_end, write_start, write_vcpu, write_vm, write_vmid,
+};
+use super::{ExitSnapshot, VcpuTotals};
+use crate::arch;
+use crate::scheduler::Cpu;
+use crate::system::System;
+use crate::vm::VmState;
+use core::fmt::{self, Write};
+use core::sync::atomic::Ordering;
+
+fn format(system: &System) -> Format {
+    Format { rate: system.rate(), histograms: system.options.histograms }
+}
+
+/// The first line: the machine and the settings.
+pub fn boot_report(system: &System, memory_bytes: u64) {
+    let line = BootLine {
+        version: env!("CARGO_PKG_VERSION"),
+        cpus: system.cpus.len() as u64,
+        memory_bytes,
+        counter_hz: system.counter_hz,
+        vmid_bits: u64::from(system.vmid_bits),
+        vmid_usable: u64::from(system.vmids.usable()),
+        policy: system.options.policy.name(),
+        slice_us: u64::from(system.options.slice_us),
+        image_bytes: arch::image_layout().whole.size,
+    };
+    system.console.report(|out| write_boot(out, &line));
+}
+
+/// What it took until now, when the first guest is about to be entered.
+pub fn start_report(system: &System, now: u64) {
+    let rate = system.rate();
+    let overhead = |vm: &&crate::vm::Vm| vm.overhead_bytes.load(Ordering::Relaxed);
+    let line = StartLine {
+        to_first_guest_ns: rate.to_ns(now.wrapping_sub(system.entry_ticks)),
+        zeroing_ns: rate.to_ns(system.zeroing_ticks.load(Ordering::Relaxed)),
+        copy_ns: rate.to_ns(system.copy_ticks.load(Ordering::Relaxed)),
+        vms: system.vms().len() as u64,
+        vm_overhead_bytes: system.vms().iter().map(overhead).max().unwrap_or(0),
+    };
+    system.console.report(|out| write_start(out, &line));
+}
+
+/// All counters, as they are now.
+fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
+    let format = format(system);
+    let mut exits = ExitSnapshot::default();
+    for vm in system.vms() {
+        let vm_id = u64::from(vm.id.0);
+        let mut sum = VcpuTotals::default();
+        for vcpu in vm.vcpus() {
+            exits.clear();
+            let totals = vcpu.stats.snapshot(now, &mut exits);
+            sum += totals;
+            let line = VcpuLine { vm: &vm.name, vm_id, vcpu: u64::from(vcpu.index.0), totals, exits: &exits };
+            write_vcpu(out, format, &line)?;
+        }
+        exits.clear();
+        for vcpu in vm.vcpus() {
+            exits.add(&vcpu.stats.exits);
+        }
+        let line = VmLine {
+            vm: &vm.name,
+            vm_id,
+            vcpus: vm.vcpus().len() as u64,
+            state: vm.state().name(),
+            memory_bytes: vm.memory_bytes,
+            overhead_bytes: vm.overhead_bytes.load(Ordering::Relaxed),
+            frames_returned: vm.frames_returned.load(Ordering::Relaxed),
+            totals: sum,
+            exits: &exits,
+        };
+        write_vm(out, format, &line)?;
+    }
+    for cpu in system.cpus.iter().filter(|cpu| cpu.online.load(Ordering::Relaxed)) {
+        exits.clear();
+        let totals = cpu.stats.snapshot(now, &mut exits);
+        write_cpu(out, format, &CpuLine { cpu: u64::from(cpu.id.0), totals, exits: &exits })?;
+    }
+    let line = VmidLine {
+        policy: system.options.policy.name(),
+        bits: u64::from(system.vmid_bits),
+        usable: u64::from(system.vmids.usable()),
+        counters: system.vmids.counters(),
+    };
+    write_vmid(out, &line)
+}
+
+/// The counters while the machine runs on.
+pub fn report_now(cpu: &Cpu) {
+    let now = arch::counter();
+    cpu.system.console.report(|out| counters(out, cpu.system, now));
+}
+
+/// The last report: the counters, and the end.
+pub fn final_report(cpu: &Cpu, reason: &str) {
+    let system = cpu.system;
+    // What this CPU has done since its mark belongs to the hypervisor, up to the moment that the report is of.
+    let now = arch::counter();
+    cpu.shared.stats.add_switching(now.wrapping_sub(cpu.mark.get()));
+    cpu.mark.set(now);
+    let line = EndLine {
+        elapsed_ns: system.rate().to_ns(now.wrapping_sub(system.entry_ticks)),
+        vms: system.vms().len() as u64,
+        failed: system.vms().iter().filter(|vm| vm.state() == VmState::Failed).count() as u64,
+        reason,
+    };
+    system.console.report(|out| {
+        counters(out, system, now)?;
+        write_end(out, &line)
+    });
+}

@@ -1,0 +1,138 @@
+//! Everything that the CPUs share: made once at boot, then only read, but for what is atomic or behind a lock.
+
+use crate::arch;
+use crate::exit::id_registers::IdRegisters;
+use crate::ids::{CpuId, IntId, VmId};
+use crate::memory::address::Pa;
+use crate::memory::frames::Frames;
+use crate::memory::stage2::Stage2Config;
+use crate::platform::console::{Console, UartLine};
+use crate::platform::gic::Registers;
+use crate::platform::machine::{Conduit, GicV3, TimerInterrupts};
+use crate::platform::options::Options;
+use crate::platform::uart::{Mmio32, Pl011Port};
+use crate::scheduler::queue::Links;
+use crate::scheduler::{self, CpuShared, IdleMask};
+use crate::stats::TickRate;
+use crate::vm::{Vcpu, Vm, layout};
+use crate::vmid::Allocator;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use spin::Once;
+use spin::mutex::SpinMutex;
+
+/// The shared state of the machine.
+pub struct System {
+    /// The command line's options.
+    pub options: Options,
+    /// How firmware is called.
+    pub psci: Option<Conduit>,
+    /// The physical interrupts of the timers.
+    pub timers: TimerInterrupts,
+    /// The GIC.
+    pub gic: GicV3,
+    /// The GIC's maintenance interrupt.
+    pub maintenance: IntId,
+    /// The console's interrupt.
+    pub uart: Option<IntId>,
+    /// Count at the image's first instruction.
+    pub entry_ticks: u64,
+    /// Ticks a second.
+    pub counter_hz: u64,
+    /// A time slice in ticks.
+    pub slice_ticks: u64,
+    /// The ID registers that guests see.
+    pub id_registers: IdRegisters,
+    /// The shape of every VM's stage 2.
+    pub stage2: Stage2Config,
+    /// VTCR_EL2.
+    pub vtcr: u64,
+    /// An empty stage-2 root: VTTBR_EL2 while no vCPU is loaded, VMID 0.
+    pub parked_vttbr: u64,
+    /// Width of a VMID in use.
+    pub vmid_bits: u8,
+    /// The VMID allocator.
+    pub vmids: Allocator,
+    /// Free memory.
+    pub frames: SpinMutex<Frames>,
+    /// The console.
+    pub console: MachineConsole,
+    /// All CPUs.
+    pub cpus: alloc::vec::Vec<CpuShared>,
+    /// CPUs that wait for work.
+    pub idle: IdleMask,
+    /// Links of the run queues.
+    pub links: Links,
+    /// The VMs' names, by number.
+    pub vm_names: alloc::vec::Vec<alloc::string::String>,
+    /// All VMs, set once they are made.
+    pub vms: Once<alloc::vec::Vec<&'static Vm>>,
+    /// All vCPUs, in the order of their global number.
+    pub vcpus: Once<alloc::vec::Vec<&'static Vcpu>>,
+    /// VMs that have not ended.
+    pub vms_left: AtomicU32,
+    /// Ticks spent zeroing guests' memory.
+    pub zeroing_ticks: AtomicU64,
+    /// Ticks spent copying what guests boot.
+    pub copy_ticks: AtomicU64,
+}
+
+/// The machine's serial port.
+pub type Port = Pl011Port<PortRegisters>;
+
+/// The machine's console.
+pub type MachineConsole = Console<Port, GuestLines>;
+
+/// The registers of the machine's UART; where it has none, nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct PortRegisters(pub Option<Pa>);
+
+impl Mmio32 for PortRegisters {
+    fn read(&self, offset: usize) -> u32 {
+        self.0.map_or(0, |base| arch::devices().read32(Pa(base.0 + offset as u64)))
+    }
+
+    fn write(&self, offset: usize, value: u32) {
+        if let Some(base) = self.0 {
+            arch::devices().write32(Pa(base.0 + offset as u64), value);
+        }
+    }
+}
+
+/// Carries the lines of guests' UARTs to their interrupt controllers.
+#[derive(Debug)]
+pub struct GuestLines;
+
+impl UartLine for GuestLines {
+    fn set_level(&self, vm: VmId, level: bool) {
+        let cpu = arch::this_cpu();
+        if let Some(vm) = cpu.system.vms().get(usize::from(vm.0)) {
+            vm.vgic.set_spi_line(layout::UART_INTID, level, &mut |index| {
+                scheduler::notify_index(cpu, vm, index)
+            });
+        }
+    }
+}
+
+impl System {
+    /// Ticks to nanoseconds.
+    pub fn rate(&self) -> TickRate {
+        TickRate::new(self.counter_hz)
+    }
+
+    /// The vCPU with this global number.
+    #[inline]
+    pub fn vcpu(&self, global: u32) -> Option<&'static Vcpu> {
+        self.vcpus.get()?.get(global as usize).copied()
+    }
+
+    /// All VMs.
+    pub fn vms(&self) -> &[&'static Vm] {
+        self.vms.get().map_or(&[], |vms| vms.as_slice())
+    }
+
+    /// A CPU.
+    #[inline]
+    pub fn cpu(&self, id: CpuId) -> Option<&CpuShared> {
+        self.cpus.get(id.index())
+    }
+}

@@ -1,0 +1,159 @@
+//! A VM's life: start, CPU_ON, stop, reset, end.
+//!
+//! A VM stops by asking each of its vCPUs to; the CPU that meets one retires it, and the one that retires the last has
+//! the VM to itself: it gives everything back, or starts it again.
+
+use super::{RunState, Vcpu, Vm, VmState, layout, psci, ram};
+use crate::arch::{self, context::Held};
+use crate::boot::stop;
+use crate::scheduler::{self, Cpu};
+use crate::stats::collect;
+use crate::system::System;
+use core::sync::atomic::Ordering;
+
+/// Gives a VM its memory, loaded and ready to start.
+///
+/// # Errors
+///
+/// What is wrong, in words.
+pub fn prepare(system: &System, vm: &Vm) -> Result<(), alloc::string::String> {
+    use alloc::string::ToString;
+    let memory = arch::memory();
+    let taken =
+        ram::take(&mut system.frames.lock(), &memory, &arch::NewGuest, &system.stage2, vm.memory_bytes)
+            .map_err(|error| error.to_string())?;
+    vm.root.store(taken.stage2.root().0, Ordering::Relaxed);
+    vm.overhead_bytes.fetch_add(taken.stage2.table_bytes(), Ordering::Relaxed);
+    *vm.memory.lock() = Some(taken);
+    fill(system, vm)
+}
+
+/// Zeroes a VM's memory, and loads it.
+fn fill(system: &System, vm: &Vm) -> Result<(), alloc::string::String> {
+    use alloc::string::ToString;
+    let memory = arch::memory();
+    let guard = vm.memory.lock();
+    let Some(taken) = guard.as_ref() else { return Ok(()) };
+    let start = arch::counter();
+    ram::zero(taken, &memory);
+    let zeroed = arch::counter();
+    ram::load(taken, &memory, &vm.images, vm.vgic.vcpus(), vm.memory_bytes)
+        .map_err(|error| error.to_string())?;
+    let copied = arch::counter();
+    // Instructions have been written that no cache may have stale.
+    arch::invalidate_instructions();
+    system.zeroing_ticks.fetch_add(zeroed.wrapping_sub(start), Ordering::Relaxed);
+    system.copy_ticks.fetch_add(copied.wrapping_sub(zeroed), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Starts vCPU 0 of a VM that is prepared.
+pub fn boot(cpu: &'static Cpu, vm: &'static Vm) {
+    vm.cntvoff.store(arch::counter(), Ordering::Relaxed);
+    if let Some(&first) = vm.vcpus().first() {
+        let placement = &vm.images.placement;
+        start(cpu, first, placement.entry.0, placement.dtb.0);
+    }
+}
+
+/// Starts a vCPU that is off.
+fn start(cpu: &'static Cpu, vcpu: &'static Vcpu, entry: u64, x0: u64) {
+    // SAFETY: it is off, so in no queue and in no CPU's registers, and the caller has claimed it (`on_pending`, or it is
+    // the first of a VM of which nothing runs).
+    let Some(mut held) = (unsafe { Held::of(vcpu) }) else { return };
+    held.reset(entry, x0, vcpu.mpidr());
+    vcpu.vm.vgic.reset_vcpu(vcpu.index);
+    vcpu.vm.enter();
+    scheduler::start(cpu, vcpu);
+}
+
+/// PSCI CPU_ON (DEN 0022, 5.6).
+pub fn cpu_on(caller: &Vcpu, target: u64, entry: u64, context: u64) -> psci::Status {
+    let vm = caller.vm;
+    let Some(&vcpu) = psci::target_index(target, vm.vcpus().len()).and_then(|index| vm.vcpus().get(index))
+    else {
+        return psci::Status::InvalidParameters;
+    };
+    let in_ram = entry.checked_sub(layout::RAM_BASE.0).is_some_and(|offset| offset < vm.memory_bytes);
+    if !in_ram || !entry.is_multiple_of(4) {
+        return psci::Status::InvalidAddress;
+    }
+    // Two that call at once: one claims it.
+    if vcpu.on_pending.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        return psci::Status::OnPending;
+    }
+    if vcpu.state.get() != RunState::Off {
+        vcpu.on_pending.store(false, Ordering::Release);
+        return psci::Status::AlreadyOn;
+    }
+    start(arch::this_cpu(), vcpu, entry, context);
+    psci::Status::Success
+}
+
+/// Stops the VM, for `end`: one of [`VmState::Ending`], [`VmState::Failing`], [`VmState::Resetting`].
+pub fn begin_stop(vm: &'static Vm, end: VmState) {
+    if vm.change_state(VmState::Running, end) {
+        scheduler::stop_vm(arch::this_cpu(), vm);
+    }
+}
+
+/// The vCPU that is held did something hopeless: says what, and stops its VM.
+pub fn fail(held: &Held, what: &str, ipa: Option<u64>) {
+    let vcpu = held.vcpu;
+    crate::exit::fault::report_guest(held, what, ipa);
+    begin_stop(vcpu.vm, VmState::Failing);
+}
+
+/// All of a VM's vCPUs are retired: ends it, or starts it again. The last one to end ends the run.
+pub fn finish(cpu: &'static Cpu, vm: &'static Vm) {
+    let system = cpu.system;
+    let end = match vm.state() {
+        VmState::Resetting => return restart(cpu, vm),
+        VmState::Failing => VmState::Failed,
+        _ => VmState::Off,
+    };
+    system.vmids.release(&vm.vmid, &arch::GuestTlb);
+    if let Some(memory) = vm.memory.lock().take() {
+        let frames = ram::give_back(memory, &mut system.frames.lock(), &arch::memory());
+        vm.frames_returned.fetch_add(frames, Ordering::Relaxed);
+    }
+    // Whatever it was when its vCPUs switched themselves off one by one.
+    for from in [VmState::Running, VmState::Ending, VmState::Failing] {
+        vm.change_state(from, end);
+    }
+    system.console.vm_ended(vm.id);
+    if system.vms_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+        collect::final_report(cpu, "all VMs have ended");
+        stop::end(system);
+    }
+}
+
+/// SYSTEM_RESET: everything as at the start, but the counters.
+fn restart(cpu: &'static Cpu, vm: &'static Vm) {
+    let system = cpu.system;
+    for vcpu in vm.vcpus() {
+        vcpu.requests.store(0, Ordering::Relaxed);
+        vcpu.on_pending.store(false, Ordering::Relaxed);
+    }
+    vm.vgic.reset();
+    if let Some(uart) = system.console.uart(vm.id) {
+        uart.reset(|_| {});
+    }
+    system.console.flush(vm.id);
+    // The old translations go with the old VMID.
+    system.vmids.release(&vm.vmid, &arch::GuestTlb);
+    if let Err(error) = fill(system, vm) {
+        log::error!("{}: can't be started again: {error}", vm.name);
+        vm.change_state(VmState::Resetting, VmState::Failing);
+        return finish(cpu, vm);
+    }
+    vm.change_state(VmState::Resetting, VmState::Running);
+    log::info!("{}: restarts", vm.name);
+    boot(cpu, vm);
+}
+
+/// Seconds on a VM's clock, for its PL031: since it started.
+pub fn seconds(vm: &Vm) -> u32 {
+    let system = arch::this_cpu().system;
+    (arch::counter().wrapping_sub(vm.cntvoff.load(Ordering::Relaxed)) / system.counter_hz.max(1)) as u32
+}
