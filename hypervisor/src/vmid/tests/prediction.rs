@@ -50,7 +50,8 @@ fn simulate(policy: Policy) -> VmidCounters {
 
 /// Per 1000 schedule-ins: slow paths and rollovers.
 fn per_mille(counters: &VmidCounters) -> (u64, u64) {
-    (counters.slow * 1000 / SLICES, counters.rollovers * 1000 / SLICES)
+    let rounded = |n: u64| (n * 1000 + SLICES / 2) / SLICES;
+    (rounded(counters.slow), rounded(counters.rollovers))
 }
 
 #[track_caller]
