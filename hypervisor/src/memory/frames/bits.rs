@@ -56,18 +56,20 @@ pub fn all_clear(words: &[u64], from: usize, count: usize) -> bool {
     for_each_mask(from, count, |index, mask| words.get(index).is_none_or(|word| word & mask == 0))
 }
 
-/// The first bit in `from..to` that is set (`wanted`) or clear (not `wanted`).
+/// The first bit in `from..to` that is set (`wanted`) or clear (not `wanted`). Long empty stretches are common, so this
+/// takes few instructions for each word.
 fn first(words: &[u64], from: usize, to: usize, wanted: bool) -> Option<usize> {
-    let mut found = None;
-    for_each_mask(from, to.saturating_sub(from), |index, mask| {
-        let word = words.get(index).copied().unwrap_or(0);
-        let hits = if wanted { word } else { !word } & mask;
+    let flip = if wanted { 0 } else { u64::MAX };
+    let mut mask = u64::MAX << (from % 64);
+    for index in from / 64..to.div_ceil(64) {
+        let hits = (words.get(index).copied().unwrap_or(0) ^ flip) & mask;
         if hits != 0 {
-            found = Some(index * 64 + hits.trailing_zeros() as usize);
+            let bit = index * 64 + hits.trailing_zeros() as usize;
+            return (bit < to).then_some(bit);
         }
-        hits == 0
-    });
-    found
+        mask = u64::MAX;
+    }
+    None
 }
 
 /// The first set bit in `from..to`.
@@ -117,6 +119,12 @@ mod tests {
                 let end = (at + count).min(256);
                 prop_assert_eq!(all_set(&words, at, end - at), model[at..end].iter().all(|f| *f));
                 prop_assert_eq!(all_clear(&words, at, end - at), model[at..end].iter().all(|f| !*f));
+            }
+            for from in [0, 1, 63, 64, 100] {
+                for to in [0, 1, 64, 127, 128, 200, 256] {
+                    let expected = (from..to).find(|at| model[*at]);
+                    prop_assert_eq!(first_set(&words, from, to), expected, "{} {}", from, to);
+                }
             }
             let expected = (0..=256 - count)
                 .find(|start| (phase + *start as u64).is_multiple_of(align) && model[*start..][..count].iter().all(|f| *f));
