@@ -9,6 +9,7 @@ use crate::platform::gic::Registers;
 use crate::platform::machine::{MAX_DTB_SIZE, UartNode, early_uart};
 use core::fmt::{self, Write};
 use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The early map, and where its tables come from. Lives on the boot stack.
 pub struct Early {
@@ -75,6 +76,7 @@ impl Early {
 
     /// Maps the UART that the device tree names, and gives it.
     pub fn console(&mut self, dtb: u64) -> EarlyConsole {
+        DEVICE_TREE.store(dtb, Ordering::Relaxed);
         let uart = early_uart(blob(dtb));
         let mapped = uart.is_some_and(|uart| {
             self.map(PaRange::new(uart.base, uart.size.clamp(1, BLOCK_2M)), Kind::Device).is_ok()
@@ -103,6 +105,17 @@ impl EarlyConsole {
     /// The UART of the device tree at `dtb`, with the MMU off or the UART mapped.
     pub fn find(dtb: u64) -> EarlyConsole {
         EarlyConsole { uart: early_uart(blob(dtb)) }
+    }
+}
+
+/// Where the device tree is, for a panic that comes before the machine is known.
+static DEVICE_TREE: AtomicU64 = AtomicU64::new(0);
+
+/// The console of a panic before this CPU has its structure. The UART is mapped by then.
+pub fn console_of_last_resort() -> EarlyConsole {
+    match DEVICE_TREE.load(Ordering::Relaxed) {
+        0 => EarlyConsole { uart: None },
+        dtb => EarlyConsole::find(dtb),
     }
 }
 

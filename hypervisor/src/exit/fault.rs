@@ -60,7 +60,13 @@ pub fn panicked(message: fmt::Arguments<'_>) -> ! {
     let mut trace = [0; DEPTH];
     let depth = arch::backtrace(arch::frame_pointer(), &mut trace);
     if !arch::has_cpu() {
-        log::error!("panic: {message}");
+        let base = arch::image_layout().whole.base.0;
+        let mut console = crate::boot::early::console_of_last_resort();
+        let _ = write!(console, "odometer: panic during boot: {message}\nodometer: backtrace (offsets in the image):");
+        for address in trace.iter().take(depth) {
+            let _ = write!(console, " {:#x}", address.wrapping_sub(base));
+        }
+        let _ = writeln!(console);
         arch::halt()
     }
     let cpu = arch::this_cpu();
