@@ -27,7 +27,7 @@ pub use config::{VmConfig, VmName};
 pub use error::BundleError;
 pub use image::Image;
 
-use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 
 use crate::ids::MAX_VMS;
 use crate::platform::fdt::{Blob, Fault, Node, Value};
@@ -81,7 +81,8 @@ impl<'a> Bundle<'a> {
             Image::read(image, self.data, blob_size)?;
         }
         // A VM's name finds its lines in the report, so no two may be alike.
-        let mut names = Vec::<(&str, u32)>::new();
+        // No heap yet: the bundle says how much of one is needed. Each configuration makes a VM at least.
+        let mut names = ArrayVec::<(&str, u32), MAX_VMS>::new();
         let mut vms = 0usize;
         for node in self.configurations.children() {
             let config = self.config(node)?;
@@ -95,7 +96,7 @@ impl<'a> Bundle<'a> {
                 let remedy = "its VMs would have names that another configuration's VMs have";
                 return Err(Fault::new(node, "", Value::Present, remedy));
             }
-            names.push(name);
+            let _ = names.try_push(name);
         }
         match vms {
             0 => Err(Fault::new(self.configurations, "", Value::Present, "it has no VM")),

@@ -19,8 +19,8 @@ const FEATURES: u32 = 0xc600_0000;
 const YIELD: u32 = 0xc600_0001;
 const READ_COUNTER: u32 = 0xc600_0002;
 const MEASURE: u32 = 0xc600_0003;
-/// Our UID, 6f646f6d-6574-6572-8000-617263683634, in four words.
-const UID_WORDS: [u64; 4] = [0x6f64_6f6d, 0x6574_6572, 0x8000_6172, 0x6368_3634];
+/// Our UID, 6f646f6d-6574-6572-8000-617263683634, as SMCCC returns one: byte 0 in the lowest bits of w0.
+const UID_WORDS: [u64; 4] = [0x6d6f_646f, 0x7265_7465, 0x7261_0080, 0x3436_6863];
 
 /// HVC: the PC is already behind it.
 pub fn hvc(held: &mut Held, _: Syndrome) -> Reason {

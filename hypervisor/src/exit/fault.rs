@@ -62,7 +62,10 @@ pub fn panicked(message: fmt::Arguments<'_>) -> ! {
     if !arch::has_cpu() {
         let base = arch::image_layout().whole.base.0;
         let mut console = crate::boot::early::console_of_last_resort();
-        let _ = write!(console, "odometer: panic during boot: {message}\nodometer: backtrace (offsets in the image):");
+        let _ = write!(
+            console,
+            "odometer: panic during boot: {message}\nodometer: backtrace (offsets in the image):"
+        );
         for address in trace.iter().take(depth) {
             let _ = write!(console, " {:#x}", address.wrapping_sub(base));
         }
