@@ -1,14 +1,140 @@
-//! `cargo xtask bench`.
+//! `cargo xtask bench`: the measurements, each a table and a JSON file with the same data.
 
+mod jobs;
+mod json;
+mod micro;
+mod micro_table;
+mod quantities;
+mod setups;
+mod table;
+mod trial;
+mod vmid;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+use crate::scenario::{self, size};
+use crate::{interrupt, setup};
 
 /// What `cargo xtask bench` is asked to do.
 #[derive(Debug, clap::Args)]
-pub struct BenchArgs {}
+#[command(
+    after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --setup 2 --trials 5 --json vmid.json\n  \
+    cargo xtask bench --load linux --vms 2 --vcpus 2\n  cargo xtask bench micro --deterministic\n  \
+    cargo xtask bench --cpus 4 --vms 12 --set vmid.bits=4 -- -d unimp\n\n\
+    Times under emulation say nothing about hardware; counts, and instructions with --deterministic, are exact."
+)]
+pub struct BenchArgs {
+    /// What is measured
+    #[arg(value_enum, default_value_t = Kind::Vmid)]
+    pub kind: Kind,
+    /// What the guests do (vmid)
+    #[arg(long, value_enum, default_value_t = LoadName::Messaging)]
+    pub load: LoadName,
+    /// Only this setup (vmid): 1 is 128 CPUs and 128 VMs, 2 is 8 CPUs, 40 VMs and 4-bit VMIDs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
+    pub setup: Option<u32>,
+    /// An option of the hypervisor, such as vmid.bits=4; may be repeated. vmid.policy leaves only that policy's row
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = scenario::assignment)]
+    pub options: Vec<(String, String)>,
+    /// Physical CPUs of the machine, 1 to 128
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<u32>,
+    /// VMs, 1 to 256
+    #[arg(long, value_name = "N")]
+    pub vms: Option<u32>,
+    /// Virtual CPUs of each VM, 1 to 8
+    #[arg(long, value_name = "N")]
+    pub vcpus: Option<u32>,
+    /// Memory of each VM, such as 96M
+    #[arg(long, value_name = "SIZE", value_parser = size::argument)]
+    pub memory: Option<u64>,
+    /// QEMU's CPU model
+    #[arg(long, value_name = "MODEL", default_value = "max")]
+    pub cpu: String,
+    /// How often each row is measured [default: 3; 1 for Linux guests and for micro]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub trials: Option<u32>,
+    /// Let executed instructions drive the clock: one is one nanosecond, and runs repeat
+    #[arg(long)]
+    pub deterministic: bool,
+    /// hackbench's groups
+    #[arg(long, value_name = "N")]
+    pub groups: Option<u32>,
+    /// hackbench's senders (and receivers) in a group
+    #[arg(long, value_name = "N")]
+    pub fds: Option<u32>,
+    /// hackbench's messages from each sender to each receiver
+    #[arg(long, value_name = "N")]
+    pub loops: Option<u32>,
+    /// How often each guest runs hackbench
+    #[arg(long, value_name = "N")]
+    pub runs: Option<u32>,
+    /// Write the data to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Keep each run's console in this directory
+    #[arg(long, value_name = "DIR")]
+    pub logs: Option<PathBuf>,
+    /// QEMU's own options, after `--`
+    #[arg(last = true, value_name = "QEMU ARGS")]
+    pub qemu: Vec<String>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// VMID policies under many VMs
+    Vmid,
+    /// Single operations: hypercall, interrupt, VM switch, ...
+    Micro,
+}
+
+/// What guests do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LoadName {
+    /// The bare-metal guest's load with hackbench's parameters and meaning
+    Messaging,
+    /// hackbench itself, in Debian's unmodified Linux
+    Linux,
+}
 
 /// Does `cargo xtask bench`.
-pub fn run(_args: &BenchArgs) -> Result<ExitCode> {
-    bail!("not there yet")
+///
+/// # Errors
+/// Anything that keeps a table from being complete: there are no partial tables.
+pub fn run(args: &BenchArgs) -> Result<ExitCode> {
+    interrupt::watch()?;
+    for path in [&args.json, &args.logs].into_iter().flatten() {
+        writable(path)?;
+    }
+    if let Some(logs) = &args.logs {
+        std::fs::create_dir_all(logs).with_context(|| format!("--logs: making {}", logs.display()))?;
+    }
+    // Before anything long begins.
+    setup::qemu()?;
+    let data = match args.kind {
+        Kind::Vmid => vmid::run(args)?,
+        Kind::Micro => micro::run(args)?,
+    };
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&data).context("writing JSON")? + "\n";
+        std::fs::write(path, text).with_context(|| format!("--json: writing {}", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// That a file can be written is found out before a run of minutes, not after it.
+fn writable(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(
+        parent.is_dir(),
+        "{}: the directory {} does not exist; make it first",
+        path.display(),
+        parent.display()
+    );
+    Ok(())
 }

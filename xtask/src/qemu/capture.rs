@@ -127,7 +127,7 @@ fn end(process: &mut Process, errors: &Receiver<String>, captured: &Captured, la
         ensure!(Instant::now() < deadline, "QEMU closed its console and did not end");
         thread::sleep(Duration::from_millis(10));
     };
-    if let Some(fault) = captured.reports.iter().find(|record| record["kind"] == "fault") {
+    if let Some(fault) = captured.reports.iter().find(|record| symbols::is_own_fault(record)) {
         let trace = symbols::describe_fault(fault, &launch.boot.kernel.with_extension(""));
         bail!("the hypervisor faulted:\n{trace}");
     }

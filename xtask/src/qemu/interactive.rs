@@ -136,7 +136,7 @@ impl Screen {
     fn show(&mut self, bytes: &[u8], reports: &mut Vec<Value>, fault: &mut Option<Value>) -> Result<()> {
         self.splitter.push(bytes, |line| {
             if let Line::Report(record) = Line::parse(&line) {
-                if record["kind"] == "fault" {
+                if symbols::is_own_fault(&record) {
                     *fault = Some(record.clone());
                 }
                 reports.push(record);

@@ -6,10 +6,18 @@ use std::path::Path;
 use addr2line::Loader;
 use serde_json::Value;
 
+/// Where QEMU's `virt` puts an `Image` with a text offset of 0: assumed where a record names no base.
+const USUAL_BASE: u64 = 0x4020_0000;
+
+/// Whether a record says that the hypervisor itself faulted; of a guest that had to be stopped there are such records, too.
+pub fn is_own_fault(record: &Value) -> bool {
+    record["kind"] == "fault" && record["el"].as_u64().is_none_or(|level| level >= 2)
+}
+
 /// Describes a `fault` record for a person: each address with its function, file and line, as far as the ELF file
 /// knows them.
 pub fn describe_fault(fault: &Value, elf: &Path) -> String {
-    let base = address(&fault["base"]).unwrap_or(0);
+    let base = address(&fault["base"]).unwrap_or(USUAL_BASE);
     let symbols = Loader::new(elf).map_err(|error| format!("(no names: {}: {error})", elf.display()));
     let mut text = String::new();
     let mut line = |label: &str, value: u64| {
@@ -76,6 +84,14 @@ fn address(value: &Value) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stopped_guest_is_not_the_hypervisors_fault() {
+        assert!(is_own_fault(&serde_json::json!({"kind": "fault", "el": 2})));
+        assert!(is_own_fault(&serde_json::json!({"kind": "fault"})));
+        assert!(!is_own_fault(&serde_json::json!({"kind": "fault", "el": 1})));
+        assert!(!is_own_fault(&serde_json::json!({"kind": "end"})));
+    }
 
     #[test]
     fn addresses_are_numbers_or_hexadecimal_strings() {

@@ -1,0 +1,34 @@
+//! What is counted in a trial, by name: one list for the table and for JSON.
+
+use super::trial::Trial;
+
+/// A counted quantity.
+pub struct Quantity {
+    /// Its name in JSON.
+    pub key: &'static str,
+    /// Its name in a table.
+    pub label: &'static str,
+    /// Its value in a trial.
+    pub of: fn(&Trial) -> u64,
+}
+
+/// The allocator's counters, in the table's order.
+pub const ALLOCATOR: &[Quantity] = &[
+    Quantity { key: "schedule_ins", label: "schedule-ins", of: |t| t.vmid.schedule_ins },
+    Quantity { key: "fast", label: "fast path", of: |t| t.vmid.fast },
+    Quantity { key: "slow", label: "slow path", of: |t| t.vmid.slow },
+    Quantity { key: "reserved", label: "reserved hits", of: |t| t.vmid.reserved },
+    Quantity { key: "allocations", label: "allocations", of: |t| t.vmid.allocations },
+    Quantity { key: "rollovers", label: "rollovers", of: |t| t.vmid.rollovers },
+    Quantity { key: "tlbi_broadcast", label: "broadcast TLB invalidations", of: |t| t.vmid.tlbi_broadcast },
+    Quantity { key: "tlbi_local", label: "local TLB invalidations", of: |t| t.vmid.tlbi_local },
+    Quantity { key: "broadcast_barriers", label: "broadcast barriers", of: |t| t.vmid.broadcast_barriers },
+    Quantity { key: "kicks", label: "forced exits (kicks)", of: |t| t.vmid.kicks },
+    Quantity { key: "slow_ticks", label: "counter ticks in the allocator", of: |t| t.vmid.slow_ticks },
+];
+
+/// Whether a tick of the counter is an instruction: the clock is driven by instructions, one a nanosecond, and the
+/// counter ticks once a nanosecond.
+pub fn ticks_are_instructions(deterministic: bool, counter_hz: u64) -> bool {
+    deterministic && counter_hz == 1_000_000_000
+}

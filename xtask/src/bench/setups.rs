@@ -1,0 +1,261 @@
+//! The setups of the VMID experiment: how many CPUs and VMs, and what the guests do.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{BenchArgs, LoadName};
+use crate::linux::{self, Hackbench};
+use crate::run;
+use crate::scenario::{Kernel, Machine, Scenario, Vm};
+
+/// The policies, in the table's order: the first row is what the others are compared with.
+pub const POLICIES: [&str; 3] = ["v3-no-clear", "v3-clear-zero", "clear"];
+
+/// hackbench's message size: its default.
+const MESSAGE_BYTES: u32 = 100;
+
+/// One setup.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// `1`, `2`, or `custom`.
+    pub name: &'static str,
+    /// Physical CPUs.
+    pub cpus: u32,
+    /// VMs.
+    pub vms: u32,
+    /// Virtual CPUs of each.
+    pub vcpus: u32,
+    /// Bytes of memory of each.
+    pub memory: u64,
+    /// The hypervisor's options beside the policy.
+    pub options: Vec<(String, String)>,
+    /// What the guests do.
+    pub load: LoadName,
+    /// hackbench's parameters.
+    pub hackbench: Hackbench,
+}
+
+impl Setup {
+    /// Setup 1: many CPUs and no shortage of VMIDs.
+    fn first() -> Self {
+        Self {
+            name: "1",
+            cpus: 128,
+            vms: 128,
+            vcpus: 2,
+            memory: 8 << 20,
+            options: Vec::new(),
+            load: LoadName::Messaging,
+            hackbench: Hackbench { groups: 1, fds: 4, loops: 20, size: MESSAGE_BYTES, runs: 5 },
+        }
+    }
+
+    /// Setup 2: few CPUs and so few VMIDs that they run out all the time.
+    fn second() -> Self {
+        Self { name: "2", cpus: 8, vms: 40, options: vec![("vmid.bits".into(), "4".into())], ..Self::first() }
+    }
+
+    /// Linux guests: few, because an emulated boot takes its time.
+    fn linux() -> Self {
+        Self {
+            name: "linux",
+            cpus: 2,
+            vms: 2,
+            memory: linux::MEMORY,
+            load: LoadName::Linux,
+            hackbench: Hackbench { groups: 1, fds: 4, loops: 50, size: MESSAGE_BYTES, runs: 5 },
+            ..Self::first()
+        }
+    }
+
+    /// The setups that the command line asks for.
+    ///
+    /// # Errors
+    /// Options that can't go together.
+    pub fn wanted(args: &BenchArgs) -> Result<Vec<Self>> {
+        let shaped = args.cpus.is_some() || args.vms.is_some() || args.vcpus.is_some();
+        let mut setups = match (args.load, args.setup) {
+            (LoadName::Linux, None) => vec![Self::linux()],
+            (LoadName::Linux, Some(_)) => {
+                anyhow::bail!(
+                    "--setup is for --load messaging; give --cpus, --vms and --vcpus for Linux guests"
+                )
+            }
+            (LoadName::Messaging, Some(1)) => vec![Self::first()],
+            (LoadName::Messaging, Some(_)) => vec![Self::second()],
+            (LoadName::Messaging, None) if shaped => {
+                vec![Self { name: "custom", options: Vec::new(), ..Self::second() }]
+            }
+            (LoadName::Messaging, None) => vec![Self::first(), Self::second()],
+        };
+        for setup in &mut setups {
+            setup.apply(args)?;
+        }
+        Ok(setups)
+    }
+
+    /// Lets the command line have its way.
+    fn apply(&mut self, args: &BenchArgs) -> Result<()> {
+        let set = |to: &mut u32, from: Option<u32>| *to = from.unwrap_or(*to);
+        set(&mut self.cpus, args.cpus);
+        set(&mut self.vms, args.vms);
+        set(&mut self.vcpus, args.vcpus);
+        set(&mut self.hackbench.groups, args.groups);
+        set(&mut self.hackbench.fds, args.fds);
+        set(&mut self.hackbench.loops, args.loops);
+        set(&mut self.hackbench.runs, args.runs);
+        self.memory = args.memory.unwrap_or(self.memory);
+        let Hackbench { groups, fds, loops, runs, .. } = self.hackbench;
+        ensure!(
+            [groups, fds, loops, runs].iter().all(|number| (1..=100_000).contains(number)),
+            "--groups, --fds, --loops and --runs take numbers from 1 to 100000"
+        );
+        for (key, value) in args.options.iter().filter(|(key, _)| key != "vmid.policy") {
+            match self.options.iter_mut().find(|(known, _)| known == key) {
+                Some(pair) => pair.1.clone_from(value),
+                None => self.options.push((key.clone(), value.clone())),
+            }
+        }
+        Ok(())
+    }
+
+    /// The scenario of this setup, without a policy yet, and checked.
+    ///
+    /// # Errors
+    /// A guest that can't be had; `Problems` with the numbers.
+    pub fn scenario(&self, args: &BenchArgs, own_guest: &Arc<Kernel>) -> Result<Scenario> {
+        let mut vm = match self.load {
+            LoadName::Messaging => {
+                let mut vm = Vm::new("vm", Arc::clone(own_guest));
+                vm.bootargs = self.bootargs();
+                vm
+            }
+            LoadName::Linux => {
+                let linux = linux::guest(&self.hackbench).context("Linux guests")?;
+                let mut vm = Vm::new("linux", run::read_kernel(&linux.kernel)?);
+                let ramdisk = std::fs::read(&linux.initrd)
+                    .with_context(|| format!("reading {}", linux.initrd.display()))?;
+                vm.ramdisk = Some(Arc::new(ramdisk));
+                vm.bootargs = linux.append;
+                vm
+            }
+        };
+        vm.vcpus = self.vcpus;
+        vm.memory = self.memory;
+        vm.count = self.vms;
+        let machine = Machine {
+            cpus: self.cpus,
+            cpu: args.cpu.clone(),
+            deterministic: args.deterministic,
+            qemu: args.qemu.clone(),
+            ..Machine::default()
+        };
+        let scenario = Scenario { machine, options: self.options.clone(), vms: vec![vm] };
+        scenario.check("the command line")?;
+        Ok(scenario)
+    }
+
+    /// What the bare-metal guest is to do.
+    fn bootargs(&self) -> String {
+        let Hackbench { groups, fds, loops, size, runs } = self.hackbench;
+        format!(
+            "load=messaging groups={groups} fds={fds} loops={loops} size={size} mode=process carrier=socket runs={runs}"
+        )
+    }
+
+    /// Messages that each run of each guest must pass.
+    pub fn messages_per_run(&self) -> u64 {
+        self.hackbench.messages()
+    }
+
+    /// The setup in words.
+    pub fn describe(&self) -> String {
+        let Hackbench { groups, fds, loops, size, runs } = self.hackbench;
+        let options: Vec<String> =
+            self.options.iter().map(|(key, value)| format!(", {key}={value}")).collect();
+        let guest = match self.load {
+            LoadName::Messaging => "messaging",
+            LoadName::Linux => "Linux with hackbench",
+        };
+        format!(
+            "{} CPUs, {} VMs x {} vCPUs{}; each guest: {guest}, {groups} groups, {fds} fds, {loops} loops, {size} bytes, \
+             {runs} runs",
+            self.cpus,
+            self.vms,
+            self.vcpus,
+            options.concat()
+        )
+    }
+}
+
+/// The policies that the command line asks for.
+pub fn policies(args: &BenchArgs) -> Vec<String> {
+    let only: Vec<String> = args
+        .options
+        .iter()
+        .filter(|(key, _)| key == "vmid.policy")
+        .map(|(_, policy)| policy.clone())
+        .collect();
+    if only.is_empty() { POLICIES.map(String::from).to_vec() } else { only }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::scenario::kernel;
+
+    fn args(line: &str) -> BenchArgs {
+        let words = ["xtask", "bench"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Bench(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn without_options_both_setups_of_the_experiment_run() {
+        let setups = Setup::wanted(&args("")).unwrap();
+        let shape: Vec<_> = setups.iter().map(|s| (s.name, s.cpus, s.vms, s.vcpus)).collect();
+        assert_eq!(shape, [("1", 128, 128, 2), ("2", 8, 40, 2)]);
+        assert_eq!(setups[1].options, [("vmid.bits".to_string(), "4".to_string())]);
+        assert_eq!(policies(&args("")), POLICIES);
+    }
+
+    #[test]
+    fn options_change_a_setup() {
+        let setups = Setup::wanted(&args("--vms 3 --vcpus 4 --set vmid.bits=5 --fds 2")).unwrap();
+        assert_eq!(setups.len(), 1);
+        assert_eq!((setups[0].name, setups[0].vms, setups[0].vcpus), ("custom", 3, 4));
+        assert_eq!(setups[0].options, [("vmid.bits".to_string(), "5".to_string())]);
+        assert_eq!(setups[0].messages_per_run(), 2 * 2 * 20);
+        let setups = Setup::wanted(&args("--setup 2 --set vmid.bits=6")).unwrap();
+        assert_eq!(setups[0].options, [("vmid.bits".to_string(), "6".to_string())]);
+        assert_eq!(policies(&args("--set vmid.policy=clear")), ["clear"]);
+        assert!(Setup::wanted(&args("--fds 0")).is_err());
+        assert!(Setup::wanted(&args("--load linux --setup 1")).is_err());
+        assert_eq!(Setup::wanted(&args("--load linux --vms 2 --vcpus 2")).unwrap()[0].name, "linux");
+    }
+
+    #[test]
+    fn wrong_numbers_are_found_before_anything_starts() {
+        let args = args("--setup 2 --vcpus 9 --cpu cortex-a57");
+        let setup = &Setup::wanted(&args).unwrap()[0];
+        let kernel = Arc::new(kernel::parse(&[1; 100]).unwrap());
+        let error = setup.scenario(&args, &kernel).unwrap_err().to_string();
+        assert!(error.contains("9 vCPUs are not supported"), "{error}");
+    }
+
+    #[test]
+    fn the_setups_themselves_are_sound() {
+        let kernel = Arc::new(kernel::parse(&[1; 100]).unwrap());
+        let args = args("");
+        for setup in Setup::wanted(&args).unwrap() {
+            let scenario = setup.scenario(&args, &kernel).unwrap();
+            assert!(scenario.machine_memory() <= 4 << 30);
+        }
+    }
+}

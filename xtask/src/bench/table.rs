@@ -1,0 +1,216 @@
+//! The VMID experiment's table: the published columns first, then every counter with its difference.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::quantities::{ALLOCATOR, ticks_are_instructions};
+use super::trial::Trial;
+use super::vmid::{Outcome, Row};
+use crate::report::statistics::Sample;
+use crate::report::table::{Table, grouped, percent};
+
+/// The table of one setup, with what ran.
+pub fn text(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "Setup {}: {}\n", outcome.setup.name, outcome.setup.describe());
+    let _ = writeln!(text, "{}", main_table(&outcome.rows));
+    let _ = writeln!(text, "{}", counters(outcome));
+    for sign in signs(outcome) {
+        let _ =
+            writeln!(text, "{} {}", if sign.seen { "as expected:" } else { "NOT AS EXPECTED:" }, sign.text);
+    }
+    text + &what_ran(outcome)
+}
+
+/// Time and exits, with differences from the first row.
+fn main_table(rows: &[Row]) -> Table {
+    let head = [
+        "policy",
+        "time s (emulated)",
+        "rel. dev.",
+        "exits",
+        "rel. dev.",
+        "exits/message",
+        "time vs first",
+        "exits vs first",
+    ];
+    let mut table = Table::new(head);
+    let time = |row: &Row| row.sample(|trial| trial.time_s);
+    let exits = |row: &Row| row.sample(|trial| trial.exits.total as f64);
+    for (index, row) in rows.iter().enumerate() {
+        let against = |of: &dyn Fn(&Row) -> Sample| match index {
+            0 => String::new(),
+            _ => verdict(&of(row), &of(&rows[0])),
+        };
+        table.row([
+            row.policy.clone(),
+            with_error(&time(row), 4),
+            spread(&time(row)),
+            with_error(&exits(row), 0),
+            spread(&exits(row)),
+            format!(
+                "{:.3}",
+                row.sample(|trial| trial.exits.total as f64 / trial.messages.max(1) as f64).mean()
+            ),
+            against(&time),
+            against(&exits),
+        ]);
+    }
+    table
+}
+
+/// Every counter of the allocator and every reason for exits, a policy in each column.
+fn counters(outcome: &Outcome) -> Table {
+    let rows = &outcome.rows;
+    let mut head = vec!["mean of each trial".to_string()];
+    for (index, row) in rows.iter().enumerate() {
+        head.push(row.policy.clone());
+        if index > 0 {
+            head.push("vs first".into());
+        }
+    }
+    let mut table = Table::new(head);
+    let mut line = |label: String, of: &dyn Fn(&Trial) -> u64| {
+        let mut cells = vec![label];
+        let first = rows[0].sample(|trial| of(trial) as f64);
+        for (index, row) in rows.iter().enumerate() {
+            let sample = row.sample(|trial| of(trial) as f64);
+            cells.push(grouped(sample.mean()));
+            if index > 0 {
+                cells.push(verdict(&sample, &first));
+            }
+        }
+        table.row(cells);
+    };
+    let instructions = rows[0].trials.first().is_some_and(|trial| {
+        ticks_are_instructions(outcome.launch.machine.deterministic, trial.boot.counter_hz)
+    });
+    for quantity in ALLOCATOR {
+        let label = match quantity.key {
+            "slow_ticks" if instructions => "instructions in the allocator",
+            _ => quantity.label,
+        };
+        line(label.into(), &quantity.of);
+    }
+    line("exits".into(), &|trial| trial.exits.total);
+    for name in reasons(rows) {
+        line(format!("  {name}"), &|trial| reason(trial, &name));
+    }
+    table
+}
+
+/// The reasons that occurred in any trial.
+pub fn reasons(rows: &[Row]) -> BTreeSet<String> {
+    let trials = rows.iter().flat_map(|row| &row.trials);
+    trials.flat_map(|trial| trial.exits.by_reason.keys().cloned()).collect()
+}
+
+/// Exits of one reason in a trial.
+pub fn reason(trial: &Trial, name: &str) -> u64 {
+    trial.exits.by_reason.get(name).map_or(0, |reason| reason.count)
+}
+
+/// `mean ± standard error`.
+fn with_error(sample: &Sample, digits: usize) -> String {
+    let number = |value: f64| if digits == 0 { grouped(value) } else { format!("{value:.digits$}") };
+    match sample.standard_error() {
+        Some(error) => format!("{} ± {}", number(sample.mean()), number(error)),
+        None => number(sample.mean()),
+    }
+}
+
+/// The relative deviation.
+fn spread(sample: &Sample) -> String {
+    sample.relative_deviation().map_or("-".into(), |deviation| format!("{deviation:.2} %"))
+}
+
+/// The difference from the first row, or that there is none.
+fn verdict(sample: &Sample, first: &Sample) -> String {
+    let difference = percent(sample.difference(first));
+    match sample.overlaps(first) {
+        Some(true) if sample.mean() == first.mean() => "no difference".into(),
+        Some(true) => format!("no difference ({difference})"),
+        _ => difference,
+    }
+}
+
+/// Something that the experiment is expected to show.
+pub struct Sign {
+    /// What.
+    pub text: String,
+    /// Whether it did.
+    pub seen: bool,
+}
+
+/// The signs that the published experiment leads to expect, where this setup and these policies can show them.
+pub fn signs(outcome: &Outcome) -> Vec<Sign> {
+    let row = |policy: &str| outcome.rows.iter().find(|row| row.policy == policy);
+    let mean = |row: &Row, of: fn(&Trial) -> u64| row.sample(|trial| of(trial) as f64).mean();
+    let mut signs = Vec::new();
+    match outcome.setup.name {
+        "1" => {
+            for found in &outcome.rows {
+                let (slow, all) = (mean(found, |t| t.vmid.slow), mean(found, |t| t.vmid.schedule_ins));
+                let cleared = found.policy == "v3-clear-zero";
+                let (few, many) = (slow < all / 10.0, slow == all);
+                let what = if cleared { "every schedule-in takes" } else { "few schedule-ins take" };
+                signs.push(Sign {
+                    text: format!(
+                        "{}: {what} the slow path ({} of {})",
+                        found.policy,
+                        grouped(slow),
+                        grouped(all)
+                    ),
+                    seen: if cleared { many } else { few },
+                });
+            }
+            let rollovers: f64 = outcome.rows.iter().map(|found| mean(found, |t| t.vmid.rollovers)).sum();
+            signs.push(Sign { text: "no rollover anywhere".into(), seen: rollovers == 0.0 });
+        }
+        "2" => {
+            if let (Some(kept), Some(cleared)) = (row("v3-no-clear"), row("clear")) {
+                let (kept, cleared) = (mean(kept, |t| t.vmid.rollovers), mean(cleared, |t| t.vmid.rollovers));
+                signs.push(Sign {
+                    text: format!(
+                        "more rollovers without the clear ({}) than with it ({})",
+                        grouped(kept),
+                        grouped(cleared)
+                    ),
+                    seen: kept > cleared,
+                });
+            }
+            let least =
+                outcome.rows.iter().map(|found| mean(found, |t| t.vmid.rollovers)).fold(f64::MAX, f64::min);
+            signs.push(Sign { text: "rollovers by the hundred in each row".into(), seen: least >= 100.0 });
+        }
+        _ => {}
+    }
+    signs
+}
+
+/// What ran, so that the table can be trusted and repeated.
+fn what_ran(outcome: &Outcome) -> String {
+    let launch = &outcome.launch;
+    let boot = outcome.rows[0].trials.first().map(|trial| trial.boot.clone()).unwrap_or_default();
+    let trials = outcome.rows[0].trials.len();
+    let mut flags = launch.behaviour();
+    flags.extend(launch.machine.qemu.iter().cloned());
+    format!(
+        "\nodometer {}, VMIDs of {} bits, slices of {} us; QEMU {} (emulated), CPU model {}\n\
+         flags: {}, {} MiB; bundle {}; {trials} trial{}; times and counts: mean ± standard error; \"no difference\": the \
+         intervals overlap\n",
+        boot.version,
+        boot.vmid_bits,
+        boot.slice_us,
+        launch.version_text(),
+        launch.machine.cpu,
+        flags.join(" "),
+        launch.memory >> 20,
+        &outcome.bundle[..12.min(outcome.bundle.len())],
+        if trials == 1 { "" } else { "s" }
+    )
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

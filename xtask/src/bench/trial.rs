@@ -1,0 +1,108 @@
+//! One trial: a run of a setup under one policy, and what was measured in it.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::setups::Setup;
+use crate::progress::Step;
+use crate::qemu::Launch;
+use crate::qemu::capture::{self, Captured, Limits};
+use crate::report::records::{Boot, Exits, Report, Vmid};
+
+/// What one trial measured.
+#[derive(Debug, Clone, Default)]
+pub struct Trial {
+    /// Seconds of a run of hackbench: the mean over all guests and runs, by the guests' own clocks.
+    pub time_s: f64,
+    /// Messages that all guests passed in all runs.
+    pub messages: u64,
+    /// Exits of all VMs.
+    pub exits: Exits,
+    /// The allocator.
+    pub vmid: Vmid,
+    /// What booted.
+    pub boot: Boot,
+    /// Seconds that the hypervisor ran, by its clock.
+    pub elapsed_s: f64,
+}
+
+/// A guest's record of a run of hackbench.
+#[derive(Debug, Deserialize)]
+struct Messaging {
+    #[serde(default)]
+    messages: u64,
+    time_ns: u64,
+    ok: bool,
+}
+
+/// Runs a trial.
+///
+/// # Errors
+/// A run that fails, a guest that is missing or reports a failure, a report that doesn't add up.
+pub fn run(
+    launch: &Launch,
+    setup: &Setup,
+    limits: &Limits,
+    log: Option<&Path>,
+    step: &mut Step,
+) -> Result<Trial> {
+    let mut ended = 0;
+    let captured = capture::capture(launch, limits, &mut |line| {
+        if line.contains("@guest ") && line.contains("\"end\"") {
+            ended += 1;
+            step.note(format!("{ended} of {} guests have ended", setup.vms));
+        }
+    })?;
+    if let Some(log) = log {
+        std::fs::write(log, captured.lines.join("\n") + "\n")
+            .with_context(|| format!("--logs: writing {}", log.display()))?;
+    }
+    measured(&captured, setup)
+}
+
+/// What a captured run measured.
+///
+/// # Errors
+/// As `run`.
+pub fn measured(captured: &Captured, setup: &Setup) -> Result<Trial> {
+    let report = Report::read(&captured.reports)?;
+    let end =
+        report.end.as_ref().context("the hypervisor's report has no `end` record: the run was cut off")?;
+    ensure!(end.failed == 0, "{} VMs were stopped by the hypervisor: {}", end.failed, end.reason);
+    let faults = report.inconsistencies();
+    ensure!(faults.is_empty(), "the report does not add up:\n    {}", faults.join("\n    "));
+
+    let mut times = Vec::new();
+    let mut messages = 0;
+    let mut ends = 0;
+    for (vm, record) in &captured.guests {
+        match record["kind"].as_str() {
+            Some("messaging") => {
+                let run =
+                    Messaging::deserialize(record).with_context(|| format!("the record {record} of {vm}"))?;
+                ensure!(run.ok, "the guest {vm} reports a failure: {record}");
+                times.push(run.time_ns as f64 / 1e9);
+                messages += if run.messages > 0 { run.messages } else { setup.messages_per_run() };
+            }
+            Some("error") => bail!("the guest {vm} reports a failure: {record}"),
+            Some("end") if record["ok"] == false => bail!("the guest {vm} reports a failure: {record}"),
+            Some("end") => ends += 1,
+            _ => {}
+        }
+    }
+    ensure!(ends == setup.vms, "{ends} of {} guests reported their end", setup.vms);
+    let runs = setup.vms as usize * setup.hackbench.runs as usize;
+    ensure!(times.len() == runs, "{} runs of hackbench were reported, not {runs}", times.len());
+    let expected = setup.messages_per_run() * runs as u64;
+    ensure!(messages == expected, "{messages} messages were passed, not {expected}");
+    Ok(Trial {
+        time_s: times.iter().sum::<f64>() / times.len() as f64,
+        messages,
+        exits: report.exits(),
+        vmid: report.vmid,
+        boot: report.boot,
+        elapsed_s: end.elapsed_ns as f64 / 1e9,
+    })
+}
