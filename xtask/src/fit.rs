@@ -27,15 +27,15 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// The first digits of the hash: enough to tell bundles apart in a table.
-    pub fn short_hash(&self) -> &str {
-        &self.hash[..12]
-    }
-
     /// Writes the bundle to a file.
     pub fn write(&self, path: &Path) -> Result<()> {
         std::fs::write(path, &self.bytes).with_context(|| format!("writing the bundle {}", path.display()))
     }
+}
+
+/// The first digits of a hash: enough to tell bundles apart in a table.
+pub fn short_hash(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
 }
 
 /// What an image is.

@@ -71,6 +71,7 @@ fn setup(outcome: &Outcome) -> Value {
         "options": options,
         "load": format!("{:?}", setup.load).to_lowercase(),
         "groups": load.groups, "fds": load.fds, "loops": load.loops, "size": load.size, "runs": load.runs,
+        "guest": setup.linux.as_ref().map(|linux| &linux.description),
         "bundle": outcome.bundle,
         "signs": signs(outcome).iter().map(|sign| json!({"expected": sign.text, "seen": sign.seen})).collect::<Vec<_>>(),
     })

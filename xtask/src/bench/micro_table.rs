@@ -7,6 +7,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use super::json::{SCHEMA, machine};
+use crate::fit::short_hash;
 use crate::qemu::Launch;
 use crate::report::statistics::Sample;
 use crate::report::table::{Table, grouped};
@@ -163,7 +164,7 @@ pub fn text(results: &Results) -> String {
         results.launch.version_text(),
         machine.cpu,
         flags.join(" "),
-        &results.bundle[..12.min(results.bundle.len())],
+        short_hash(&results.bundle),
         if trials == 1 { "" } else { "s" },
         largest_deviation(results).map_or("unknown".into(), |deviation| format!("{deviation:.2} %")),
     );

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 
 use super::{BenchArgs, LoadName};
-use crate::linux::{self, Hackbench};
+use crate::linux::{self, Hackbench, LinuxGuest};
 use crate::run;
 use crate::scenario::{Kernel, Machine, Scenario, Vm};
 
@@ -26,7 +26,7 @@ pub struct Setup {
     pub vms: u32,
     /// Virtual CPUs of each.
     pub vcpus: u32,
-    /// Bytes of memory of each.
+    /// Bytes of memory of each; 0 for what the guest needs.
     pub memory: u64,
     /// The hypervisor's options beside the policy.
     pub options: Vec<(String, String)>,
@@ -34,6 +34,8 @@ pub struct Setup {
     pub load: LoadName,
     /// hackbench's parameters.
     pub hackbench: Hackbench,
+    /// What Linux guests boot from, once it has been fetched.
+    pub linux: Option<LinuxGuest>,
 }
 
 impl Setup {
@@ -48,6 +50,7 @@ impl Setup {
             options: Vec::new(),
             load: LoadName::Messaging,
             hackbench: Hackbench { groups: 1, fds: 4, loops: 20, size: MESSAGE_BYTES, runs: 5 },
+            linux: None,
         }
     }
 
@@ -62,7 +65,7 @@ impl Setup {
             name: "linux",
             cpus: 2,
             vms: 2,
-            memory: linux::MEMORY,
+            memory: 0,
             load: LoadName::Linux,
             hackbench: Hackbench { groups: 1, fds: 4, loops: 50, size: MESSAGE_BYTES, runs: 5 },
             ..Self::first()
@@ -120,24 +123,38 @@ impl Setup {
         Ok(())
     }
 
+    /// Gets what the guests boot from, where that isn't ours.
+    ///
+    /// # Errors
+    /// Packages that can't be had.
+    pub fn fetch(&mut self) -> Result<()> {
+        if self.load == LoadName::Linux {
+            let linux = linux::guest(&self.hackbench).context("Linux guests")?;
+            if self.memory == 0 {
+                self.memory = linux.memory;
+            }
+            self.linux = Some(linux);
+        }
+        Ok(())
+    }
+
     /// The scenario of this setup, without a policy yet, and checked.
     ///
     /// # Errors
-    /// A guest that can't be had; `Problems` with the numbers.
+    /// A guest whose files can't be read; `Problems` with the numbers.
     pub fn scenario(&self, args: &BenchArgs, own_guest: &Arc<Kernel>) -> Result<Scenario> {
-        let mut vm = match self.load {
-            LoadName::Messaging => {
+        let mut vm = match &self.linux {
+            None => {
                 let mut vm = Vm::new("vm", Arc::clone(own_guest));
                 vm.bootargs = self.bootargs();
                 vm
             }
-            LoadName::Linux => {
-                let linux = linux::guest(&self.hackbench).context("Linux guests")?;
+            Some(linux) => {
                 let mut vm = Vm::new("linux", run::read_kernel(&linux.kernel)?);
                 let ramdisk = std::fs::read(&linux.initrd)
                     .with_context(|| format!("reading {}", linux.initrd.display()))?;
                 vm.ramdisk = Some(Arc::new(ramdisk));
-                vm.bootargs = linux.append;
+                vm.bootargs.clone_from(&linux.append);
                 vm
             }
         };
@@ -174,9 +191,9 @@ impl Setup {
         let Hackbench { groups, fds, loops, size, runs } = self.hackbench;
         let options: Vec<String> =
             self.options.iter().map(|(key, value)| format!(", {key}={value}")).collect();
-        let guest = match self.load {
-            LoadName::Messaging => "messaging",
-            LoadName::Linux => "Linux with hackbench",
+        let guest = match &self.linux {
+            None => "messaging".to_string(),
+            Some(linux) => format!("Linux with hackbench ({})", linux.description),
         };
         format!(
             "{} CPUs, {} VMs x {} vCPUs{}; each guest: {guest}, {groups} groups, {fds} fds, {loops} loops, {size} bytes, \

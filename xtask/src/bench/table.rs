@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::quantities::{ALLOCATOR, ticks_are_instructions};
 use super::trial::Trial;
 use super::vmid::{Outcome, Row};
+use crate::fit::short_hash;
 use crate::report::statistics::Sample;
 use crate::report::table::{Table, grouped, percent};
 
@@ -206,7 +207,7 @@ fn what_ran(outcome: &Outcome) -> String {
         launch.machine.cpu,
         flags.join(" "),
         launch.memory >> 20,
-        &outcome.bundle[..12.min(outcome.bundle.len())],
+        short_hash(&outcome.bundle),
         if trials == 1 { "" } else { "s" }
     )
 }

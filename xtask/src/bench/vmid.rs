@@ -66,7 +66,8 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
     let own_guest = run::read_kernel(&programs.guest.image)?;
     let prepared: Vec<Prepared> = setups
         .into_iter()
-        .map(|setup| {
+        .map(|mut setup| {
+            setup.fetch()?;
             let scenario = setup.scenario(args, &own_guest)?;
             let bundle = fit::write(&scenario)?;
             Ok(Prepared { setup, scenario, bundle })
