@@ -7,7 +7,8 @@ use arrayvec::{ArrayString, ArrayVec};
 use super::Image;
 use crate::ids::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use crate::memory::address::PAGE_SIZE;
-use crate::platform::fdt::{Fault, Node, Value};
+use crate::platform::fdt::{Blob, Fault, Node, Value};
+use crate::platform::machine::MAX_DTB_SIZE;
 use crate::vm::layout;
 
 /// Longest name of a configuration, so that a VM's name with its number is short enough to be a prefix.
@@ -76,6 +77,10 @@ impl<'a> VmConfig<'a> {
         ))?;
         let ramdisk = Image::named(node, "ramdisk", "ramdisk", images, data)?.map(|image| image.data);
         let fdt = Image::named(node, "fdt", "flat_dt", images, data)?.map(|image| image.data);
+        if let Some(fdt) = fdt.filter(|fdt| fdt.len() > MAX_DTB_SIZE || Blob::new(fdt).is_err()) {
+            let remedy = "the image must be a device tree blob of at most 2 MiB, as dtc writes it";
+            return Err(Fault::new(node, "fdt", Value::Bytes(fdt.len()), remedy));
+        }
         let bootargs = node.text("bootargs")?.unwrap_or("");
         if bootargs.len() > MAX_BOOTARGS {
             let remedy = "a guest's command line has at most 2047 bytes";

@@ -22,7 +22,9 @@ impl<'a> Image<'a> {
         };
         expect("compression", "none", "it must be unpacked on the host, where `cargo xtask` does it")?;
         expect("arch", "arm64", "only \"arm64\" can run here")?;
-        Ok(Image { data: bytes(node, data, tree_size)?, load: node.u64("load")?, entry: node.u64("entry")? })
+        // Tools that want an address where there is none to give are given 0, which is never RAM.
+        let address = |property| node.u64(property).map(|address| address.filter(|address| *address != 0));
+        Ok(Image { data: bytes(node, data, tree_size)?, load: address("load")?, entry: address("entry")? })
     }
 
     /// The image that property `property` of `config` names; `None` where there is no such property.

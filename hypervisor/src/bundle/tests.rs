@@ -29,7 +29,7 @@ fn fit() -> Model {
     model.set("images/ramdisk-1", "data-size", cells(&[60]));
     model.set("images/ramdisk-1", "data-offset", cells(&[128]));
     model.set("images/fdt-1", "type", texts(&["flat_dt"]));
-    model.set("images/fdt-1", "data", *b"a device tree");
+    model.set("images/fdt-1", "data", Model::new("").blob());
     model.set("configurations", "default", texts(&["alpha"]));
     model.set("configurations/alpha", "kernel", texts(&["kernel-1"]));
     model.set("configurations/alpha", "odometer,memory", wide(&[64 << 20]));
@@ -63,6 +63,7 @@ fn a_bundle_is_read_whole() {
     let bundle = Bundle::parse(&file).unwrap();
     assert_eq!(bundle.vms(), 4);
     let configs: Vec<_> = bundle.configs().collect();
+    let guest_tree = Model::new("").blob();
     let kernel = Image { data: &[b'k'; 100], load: Some(0x4100_0000), entry: Some(0x4100_0040) };
     let alpha = VmConfig {
         name: "alpha",
@@ -84,7 +85,7 @@ fn a_bundle_is_read_whole() {
         bootargs: "load=messaging groups=10",
         kernel,
         ramdisk: Some(&[b'r'; 60]),
-        fdt: Some(b"a device tree"),
+        fdt: Some(&guest_tree),
     };
     assert_eq!(configs, [alpha, beta]);
 }
@@ -96,6 +97,16 @@ fn vms_alike_are_numbered_and_a_single_one_isnt() {
     assert_eq!(configs[0].vm_name(0).as_str(), "alpha");
     let names: Vec<_> = (0..3).map(|index| configs[1].vm_name(index)).collect();
     assert_eq!(names.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["beta-0", "beta-1", "beta-2"]);
+}
+
+#[test]
+fn an_address_of_0_is_none() {
+    let mut model = fit();
+    model.set("images/kernel-1", "load", cells(&[0]));
+    model.set("images/kernel-1", "entry", wide(&[0]));
+    let file = file(&model);
+    let kernel = Bundle::parse(&file).unwrap().configs().next().unwrap().kernel;
+    assert_eq!((kernel.load, kernel.entry), (None, None));
 }
 
 #[test]
@@ -126,7 +137,7 @@ fn what_isnt_a_fit_is_recognised() {
 #[test]
 fn each_wrong_entry_is_named() {
     type Change = fn(&mut Model);
-    let cases: [(Change, &[&str]); 33] = [
+    let cases: [(Change, &[&str]); 34] = [
         (|m| m.unset("configurations/alpha", "kernel"), &["/configurations/alpha: kernel is missing"]),
         (|m| m.set("configurations/alpha", "kernel", texts(&["linux"])), &["kernel = \"linux\"", "/images"]),
         (
@@ -181,6 +192,7 @@ fn each_wrong_entry_is_named() {
             &["data-offset", "beside data-position"],
         ),
         (|m| m.unset("images/ramdisk-1", "data-offset"), &["/images/ramdisk-1: data is missing"]),
+        (|m| m.set("images/fdt-1", "data", *b"chalk"), &["/configurations/beta: fdt has 5 bytes", "dtc"]),
         (|m| m.set("images/fdt-1", "data", []), &["/images/fdt-1: data has 0 bytes"]),
         (
             |m| {
