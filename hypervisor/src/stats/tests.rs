@@ -47,6 +47,15 @@ fn reason_numbers_and_names_are_unique_and_in_order() {
 }
 
 #[test]
+fn the_book_has_every_reason_under_its_number() {
+    let book = include_str!("../../../docs/counters.md");
+    for reason in Reason::ALL {
+        let row = std::format!("\n| {} | `{}` | ", reason as u8, reason.name());
+        assert!(book.contains(&row), "docs/counters.md has no row {row:?}");
+    }
+}
+
+#[test]
 fn blocks_are_small_enough() {
     assert!(size_of::<VcpuStats>() <= 6 << 10, "{}", size_of::<VcpuStats>());
     assert!(size_of::<CpuStats>() <= 6 << 10, "{}", size_of::<CpuStats>());
