@@ -224,7 +224,7 @@ impl Load {
         let (mut load, known) = match name {
             "messaging" => (
                 Load::Messaging(Messaging::default()),
-                "groups, fds, loops, size, mode, carrier, runs, buffer, tick_us",
+                "groups, fds, loops, size, mode, carrier, runs, buffer, tick_us, preempt_us",
             ),
             "micro" => (Load::Micro { ops: Ops::ALL, n: 1000 }, "ops, n"),
             "idle" => (Load::Idle { milliseconds: 1000 }, "seconds"),
@@ -285,6 +285,13 @@ fn set_messaging(m: &mut Messaging, key: &str, value: &str) -> Option<&'static s
         "size" => return number(value, 1, 1 << 20, "1 to 1048576 bytes", &mut m.size),
         "runs" => return number(value, 1, 10_000, "1 to 10000", &mut m.runs),
         "tick_us" => return number(value, 100, 1_000_000, "100 to 1000000 microseconds", &mut m.tick_us),
+        "preempt_us" if value == "off" => m.preempt_us = None,
+        "preempt_us" => {
+            let mut granularity = 0;
+            let bad = number(value, 0, 1_000_000, "off, or 0 to 1000000 microseconds", &mut granularity);
+            m.preempt_us = Some(granularity);
+            return bad;
+        }
         "buffer" => {
             let mut buffer = 0;
             let bad = number(value, LEAST_CAPACITY as u32, 1 << 24, "4096 to 16777216 bytes", &mut buffer);

@@ -52,6 +52,9 @@ pub struct Messaging {
     pub buffer: Option<u32>,
     /// The scheduler's tick in microseconds.
     pub tick_us: u32,
+    /// How many microseconds less than the running task a woken one must have run to preempt it; none: only
+    /// the tick preempts.
+    pub preempt_us: Option<u32>,
 }
 
 impl Default for Messaging {
@@ -66,6 +69,7 @@ impl Default for Messaging {
             runs: 1,
             buffer: None,
             tick_us: 4000,
+            preempt_us: Some(0),
         }
     }
 }

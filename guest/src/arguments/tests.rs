@@ -16,6 +16,8 @@ fn every_parameter_is_read() {
     assert_eq!((m.groups, m.fds, m.loops, m.size, m.runs), (2, 3, 4, 5, 6));
     assert_eq!((m.mode, m.carrier), (Mode::Thread, Kind::Pipe));
     assert_eq!((m.buffer, m.tick_us), (Some(4096), 1000));
+    let Ok(Load::Messaging(m)) = Load::parse("load=messaging preempt_us=off") else { panic!() };
+    assert_eq!(m.preempt_us, None);
     assert_eq!(Load::parse("load=micro n=5").unwrap(), Load::Micro { ops: Ops::ALL, n: 5 });
     assert_eq!(Load::parse("load=idle seconds=0.25").unwrap(), Load::Idle { milliseconds: 250 });
     assert_eq!(
@@ -47,7 +49,16 @@ fn what_is_wrong_is_named_with_what_is_right() {
     assert!(message("load=idle load=spin").contains("twice"));
     assert!(message("load=messaging groups=0").contains("groups=0"));
     assert!(message("load=messaging groups=1000 fds=1000").contains("2 x groups x fds"));
-    for bad in ["groups=-1", "fds=x", "loops=", "size=1048577", "mode=fork", "carrier=tcp", "buffer=1"] {
+    for bad in [
+        "groups=-1",
+        "fds=x",
+        "loops=",
+        "size=1048577",
+        "mode=fork",
+        "carrier=tcp",
+        "buffer=1",
+        "preempt_us=on",
+    ] {
         let text = format!("load=messaging {bad}");
         assert!(matches!(Load::parse(&text), Err(ArgumentError::BadValue { .. })), "{bad}");
     }

@@ -41,6 +41,10 @@ pub struct Cpu {
     pub current: AtomicU16,
     /// The task that ran before it, until it has left its stack.
     pub previous: AtomicU16,
+    /// The counter when the task that runs was switched to.
+    pub since: AtomicU64,
+    /// Written by all: a task is queued here that should run before the one that does.
+    pub wants_switch: AtomicBool,
     /// TTBR0_EL1 as it stands.
     pub space: AtomicU64,
     /// The tick is armed.
@@ -49,7 +53,7 @@ pub struct Cpu {
     pub switches: AtomicU64,
     /// Ticks.
     pub ticks: AtomicU64,
-    /// SGIs sent to wake others.
+    /// SGIs sent to CPUs that are idle or should switch.
     pub kicks: AtomicU64,
     /// Waits for an interrupt when idle.
     pub waits: AtomicU64,
@@ -71,6 +75,8 @@ impl Cpu {
             fault: AtomicU64::new(0),
             current: AtomicU16::new(NONE),
             previous: AtomicU16::new(NONE),
+            since: AtomicU64::new(0),
+            wants_switch: AtomicBool::new(false),
             space: AtomicU64::new(0),
             ticking: AtomicBool::new(false),
             switches: AtomicU64::new(0),

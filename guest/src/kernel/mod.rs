@@ -166,5 +166,7 @@ extern "C" fn guest_interrupt(time: u64) {
     gic::complete(intid);
     if scheduling {
         tasks::preempt();
+    } else if intid == cpus::SGI_KICK {
+        tasks::kicked();
     }
 }

@@ -35,6 +35,7 @@ impl Pipe {
                 drop(state);
                 if let Some(reader) = reader {
                     tasks::wake(reader);
+                    tasks::give_way();
                 }
                 return n;
             }
@@ -64,6 +65,7 @@ impl Pipe {
                 };
                 drop(state);
                 wake_all(&mut woken);
+                tasks::give_way();
                 return n;
             }
             state.readers.push(tasks::links(), tasks::current());
@@ -88,6 +90,7 @@ impl Pipe {
 
     /// Writes, and wakes everybody who polls.
     pub fn broadcast(&self, data: &[u8]) {
+        let _masked = Masked::new();
         let mut state = self.state.lock();
         state.carrier.write(data);
         let mut readers = core::mem::take(&mut state.readers);

@@ -1,6 +1,10 @@
 //! Tasks: kernel threads with a stack each and, in process mode, an address space; a run queue for each CPU,
 //! preemption by the tick, idle by WFI without a tick, wake-ups across CPUs by SGI.
 //!
+//! A task that wakes goes to an idle CPU if there is one, which an SGI wakes. If there is none it preempts the
+//! task on the CPU where it ran last when it has had less of the CPU than that (by a granularity, and with no more
+//! than [`CREDIT`] for having slept), much as Linux' fair scheduler decides; on another CPU by SGI too.
+//!
 //! A task that is about to sleep puts itself on a wait queue and leaves; whoever takes it from there queues it
 //! to run, once. `on_cpu` says that its stack is in use: it is queued where it runs until it has left it, and no
 //! other CPU takes it before.
@@ -12,22 +16,29 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering
 use super::cpus::{self, Cpu};
 use super::memory::Arena;
 use crate::arch::{cpu, mmu, task};
-use crate::queue::{Links, NONE, RunQueues, TaskId};
+use crate::queue::{Links, NONE, Place, RunQueues, TaskId};
+use crate::samples::ticks;
 use crate::sync::{Masked, relax};
 
 /// Bytes of a task's stack.
 pub const STACK: usize = 8192;
 /// At a stack's low end: when it has changed, the stack has overflowed.
 const CANARY: u64 = 0x0d0e_7e5a_ca4a_41e5;
+/// The lead that a task can have from sleeping, in nanoseconds (half of Linux' scheduling latency).
+const CREDIT: u64 = 3_000_000;
 /// The address space of a task that uses whichever is there.
 const ANY_SPACE: u64 = 0;
 
 /// A task.
 pub struct Task {
     next: AtomicU16,
+    /// From being started until it has nothing more to do than to leave its stack.
+    alive: AtomicBool,
     on_cpu: AtomicBool,
     /// Where it runs or ran last.
     cpu: AtomicUsize,
+    /// How long it has run, in ticks of the counter.
+    runtime: AtomicU64,
     sp: AtomicUsize,
     space: AtomicU64,
     /// The lowest word of its stack; 0: a boot stack.
@@ -44,8 +55,19 @@ struct Scheduler {
     /// One idle task for each CPU, then the one that started all this, then workers.
     tasks: &'static [Task],
     run: RunQueues,
-    tick: u64,
+    times: Times,
+    /// [`CREDIT`] in ticks.
+    credit: u64,
     body: fn(usize),
+}
+
+/// The scheduler's periods, in ticks of the counter.
+#[derive(Clone, Copy)]
+pub struct Times {
+    /// Between two ticks.
+    pub tick: u64,
+    /// How much less a woken task must have run than the one that it preempts; none: it never does.
+    pub granularity: Option<u64>,
 }
 
 static SCHEDULER: Once<Scheduler> = Once::new();
@@ -65,14 +87,16 @@ pub const fn bytes(n: usize, cpus: usize) -> usize {
 }
 
 /// Makes `workers` tasks, which [`spawn`] starts, and turns the caller into a task. All CPUs take part; they
-/// must be waiting for jobs. `tick` is in ticks of the counter. `None`: not enough memory.
+/// must be waiting for jobs. `None`: not enough memory.
 #[must_use]
-pub fn start(arena: &mut Arena, workers: usize, tick: u64, body: fn(usize)) -> Option<()> {
+pub fn start(arena: &mut Arena, workers: usize, times: Times, body: fn(usize)) -> Option<()> {
     let n = cpus::number();
     let tasks = arena.take_with(n + 1 + workers, 64, |i| Task {
         next: AtomicU16::new(NONE),
+        alive: AtomicBool::new(false),
         on_cpu: AtomicBool::new(i <= n),
         cpu: AtomicUsize::new(if i < n { i } else { 0 }),
+        runtime: AtomicU64::new(0),
         sp: AtomicUsize::new(0),
         space: AtomicU64::new(ANY_SPACE),
         canary: AtomicUsize::new(0),
@@ -88,7 +112,8 @@ pub fn start(arena: &mut Arena, workers: usize, tick: u64, body: fn(usize)) -> O
         cpus::get(i).space.store(space, Ordering::Relaxed);
         cpus::get(i).current.store(if i == 0 { n as TaskId } else { i as TaskId }, Ordering::Relaxed);
     }
-    SCHEDULER.call_once(|| Scheduler { tasks, run: RunQueues::new(n), tick, body });
+    let credit = ticks(CREDIT, cpu::frequency());
+    SCHEDULER.call_once(|| Scheduler { tasks, run: RunQueues::new(n), times, credit, body });
     for i in 1..n {
         cpus::run_on(i, idle_job);
     }
@@ -113,40 +138,83 @@ pub fn spawn(worker: usize, space: Option<u64>) {
     let scheduler = scheduler();
     let id = worker_id(worker);
     let task = &scheduler.tasks[id as usize];
-    // It may still be leaving its stack after it said that it has ended.
-    while task.on_cpu.load(Ordering::Acquire) {
+    // It may not be through yet, and even wait for this CPU, when the load knows already that it has ended.
+    while task.alive.load(Ordering::Acquire) || task.on_cpu.load(Ordering::Acquire) {
+        let masked = Masked::new();
+        switch(Leave::Ready);
+        drop(masked);
         relax();
     }
+    task.alive.store(true, Ordering::Relaxed);
     let low = task.canary.load(Ordering::Relaxed) as *mut u64;
     // SAFETY: the stack that `start` took for this task alone; nobody runs on it.
     let stack = unsafe { core::slice::from_raw_parts_mut(low, STACK / 8) };
     task.sp.store(task::prepare(stack, id as usize), Ordering::Relaxed);
     task.space.store(space.unwrap_or(ANY_SPACE), Ordering::Relaxed);
+    task.runtime.store(0, Ordering::Relaxed);
     let cpu = worker % scheduler.run.cpus();
     task.cpu.store(cpu, Ordering::Relaxed);
-    make_ready(id, cpu);
+    make_ready(id, cpu, Place::Last);
 }
 
-/// Queues a task, and sends an SGI to an idle CPU that should come and take it.
-fn make_ready(id: TaskId, cpu: usize) {
+/// Queues a task, and sends an SGI to an idle CPU that should come and take it. Whether there was one.
+fn make_ready(id: TaskId, cpu: usize, place: Place) -> bool {
     let scheduler = scheduler();
     let _masked = Masked::new();
-    if let Some(idle) = scheduler.run.push(scheduler.tasks, cpu, id)
-        && idle != cpu::index()
-    {
-        cpus::count(&cpus::this().kicks);
-        cpus::send(idle, cpus::SGI_KICK);
+    let idle = scheduler.run.push(scheduler.tasks, cpu, id, place);
+    match idle {
+        Some(idle) if idle != cpu::index() => kick(idle),
+        _ => {}
     }
+    idle.is_some()
 }
 
-/// Wakes a task that was taken from a wait queue.
+fn kick(index: usize) {
+    cpus::count(&cpus::this().kicks);
+    cpus::send(index, cpus::SGI_KICK);
+}
+
+/// Wakes a task that was taken from a wait queue. Interrupts are masked. Where it should preempt the caller,
+/// [`give_way`] lets it.
 pub fn wake(id: TaskId) {
     let scheduler = scheduler();
     let task = &scheduler.tasks[id as usize];
     let last = task.cpu.load(Ordering::Relaxed);
     // While it is still leaving its stack only the CPU where it does so may run it next.
-    let cpu = if task.on_cpu.load(Ordering::Acquire) { last } else { scheduler.run.choose(last) };
-    make_ready(id, cpu);
+    let index = if task.on_cpu.load(Ordering::Acquire) { last } else { scheduler.run.choose(last) };
+    let preempts = preempts(task, cpus::get(index));
+    if make_ready(id, index, if preempts { Place::Next } else { Place::Last }) || !preempts {
+        return;
+    }
+    let asked = cpus::get(index).wants_switch.swap(true, Ordering::Relaxed);
+    if index != cpu::index() && !asked {
+        kick(index);
+    }
+}
+
+/// Whether a task that wakes should run before the one on that CPU, which may change meanwhile: a matter of
+/// fairness only.
+fn preempts(woken: &Task, cpu: &Cpu) -> bool {
+    let scheduler = scheduler();
+    let current = cpu.current.load(Ordering::Relaxed);
+    let Some(granularity) = scheduler.times.granularity else { return false };
+    if usize::from(current) < scheduler.run.cpus() {
+        return false; // idle: it looks for work anyway
+    }
+    let since = cpu.since.load(Ordering::Relaxed);
+    let now = cpu::counter().saturating_sub(since);
+    let other = scheduler.tasks[current as usize].runtime.load(Ordering::Relaxed) + now;
+    let own = woken.runtime.load(Ordering::Relaxed).max(other.saturating_sub(scheduler.credit));
+    woken.runtime.store(own, Ordering::Relaxed);
+    own + granularity < other
+}
+
+/// Lets a task run that has been woken and should come first. Interrupts are masked, no lock is held.
+#[inline]
+pub fn give_way() {
+    if cpus::this().wants_switch.load(Ordering::Relaxed) {
+        switch(Leave::Ready);
+    }
 }
 
 /// The task that runs here. Interrupts are masked, or the answer may be old.
@@ -169,6 +237,7 @@ fn switch(leave: Leave) {
     let cpu = cpus::this();
     let index = cpu::index();
     let current = cpu.current.load(Ordering::Relaxed);
+    cpu.wants_switch.store(false, Ordering::Relaxed);
     let own = scheduler.run.pop(scheduler.tasks, index);
     let next = match (own, leave) {
         (Some(next), _) => next,
@@ -176,7 +245,7 @@ fn switch(leave: Leave) {
         (None, Leave::Off) => steal(index).unwrap_or(index as TaskId),
     };
     if leave == Leave::Ready {
-        make_ready(current, index);
+        make_ready(current, index, Place::Last);
     }
     if next == current {
         return; // woken before it had left, or an idle task with nothing to do
@@ -193,6 +262,9 @@ fn switch(leave: Leave) {
     cpu.current.store(next, Ordering::Relaxed);
     cpu.previous.store(current, Ordering::Relaxed);
     cpus::count(&cpu.switches);
+    let now = cpu::counter();
+    let ran = now.wrapping_sub(cpu.since.swap(now, Ordering::Relaxed));
+    from.runtime.store(from.runtime.load(Ordering::Relaxed) + ran, Ordering::Relaxed);
     if next as usize >= scheduler.run.cpus() && !cpu.ticking.load(Ordering::Relaxed) {
         arm_tick(cpu);
     }
@@ -227,7 +299,14 @@ pub fn sleep() {
 
 fn arm_tick(cpu: &Cpu) {
     cpu.ticking.store(true, Ordering::Relaxed);
-    cpu::arm_timer(cpu::counter() + scheduler().tick);
+    cpu::arm_timer(cpu::counter() + scheduler().times.tick);
+}
+
+/// The SGI that wakes an idle CPU or asks a busy one to switch.
+pub fn kicked() {
+    if SCHEDULER.get().is_some() && usize::from(current()) >= scheduler().run.cpus() {
+        give_way();
+    }
 }
 
 /// The timer's interrupt at time `now`. False: tasks are not in use, or this CPU is idle.
@@ -238,7 +317,7 @@ pub fn tick(now: u64) -> bool {
         return false;
     }
     cpus::count(&cpu.ticks);
-    cpu::arm_timer(now + scheduler.tick);
+    cpu::arm_timer(now + scheduler.times.tick);
     true
 }
 
@@ -286,12 +365,7 @@ extern "C" fn guest_task(id: usize) -> ! {
     }
     (scheduler().body)(id - cpus - 1);
     let _masked = Masked::new();
+    scheduler().tasks[id].alive.store(false, Ordering::Release);
     switch(Leave::Off);
     unreachable!("an ended task runs again");
-}
-
-/// Gives the CPU to another task that is ready, if there is one.
-pub fn yield_now() {
-    let _masked = Masked::new();
-    switch(Leave::Ready);
 }

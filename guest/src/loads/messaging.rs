@@ -104,10 +104,11 @@ pub fn run(m: Messaging, arena: &mut Arena) -> bool {
         return false;
     }
     let (needed, free) = (needed(&m, workers), arena.free());
-    let tick = ticks(u64::from(m.tick_us) * 1000, cpu::frequency());
+    let microseconds = |us: u32| ticks(u64::from(us) * 1000, cpu::frequency());
+    let times = tasks::Times { tick: microseconds(m.tick_us), granularity: m.preempt_us.map(microseconds) };
     let runs = m.runs;
     let enough = needed <= free && {
-        tasks::start(arena, workers, tick, work).is_some()
+        tasks::start(arena, workers, times, work).is_some()
             && prepare(m, workers, arena).map(|run| RUN.call_once(|| run)).is_some()
     };
     let Some(run) = RUN.get().filter(|_| enough) else {
