@@ -37,19 +37,22 @@ pub fn smc(held: &mut Held, syndrome: Syndrome) -> Reason {
 
 #[inline(always)]
 fn call(held: &mut Held) {
-    let [function, x1, x2, x3, ..] = held.x;
-    let call = psci::decode(function as u32, x1, x2, x3);
-    if call == Call::Version {
-        held.x[0] = psci::VERSION;
-        return;
+    match held.x[0] as u32 {
+        psci::VERSION_ID => held.x[0] = psci::VERSION,
+        // How long this takes is what a switch between VMs costs.
+        YIELD => {
+            held.vcpu.ask(request::RESCHEDULE);
+            held.x[0] = 0;
+        }
+        function => other_call(held, function),
     }
-    other_call(held, call);
 }
 
 #[inline(never)]
-fn other_call(held: &mut Held, call: Call) {
+fn other_call(held: &mut Held, function: u32) {
     let vcpu = held.vcpu;
-    held.x[0] = match call {
+    let [_, x1, x2, x3, ..] = held.x;
+    held.x[0] = match psci::decode(function, x1, x2, x3) {
         Call::Version => psci::VERSION,
         Call::SmcccVersion => psci::SMCCC_VERSION,
         Call::MigrateInfoType => 2,
@@ -106,10 +109,6 @@ fn vendor(held: &mut Held, function: u32) {
         }
         // One bit for each function from YIELD on.
         FEATURES => held.x[0] = 0b111,
-        YIELD => {
-            held.vcpu.ask(request::RESCHEDULE);
-            held.x[0] = 0;
-        }
         READ_COUNTER => {
             let (status, value) = match read_counter(held, x1, x2) {
                 Ok(value) => (0, value),

@@ -82,6 +82,12 @@ pub(super) fn step(syndrome: Syndrome) {
     arch::set_guest_pc(arch::guest_pc().wrapping_add(syndrome.length()));
 }
 
+/// The same for a trapped MSR, MRS or system instruction, which only AArch64 has: four bytes.
+#[inline(always)]
+pub(super) fn step_a64() {
+    arch::set_guest_pc(arch::guest_pc().wrapping_add(4));
+}
+
 /// The guest takes an UNDEFINED exception.
 pub(super) fn undefined(_: &mut Held, _: Syndrome) -> Reason {
     // EC 0, IL.

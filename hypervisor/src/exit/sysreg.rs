@@ -3,7 +3,7 @@
 //! ID registers are answered from the table; SGIs go to the vGIC; the physical timer is emulated; debug registers, and set/way
 //! maintenance, are there and do nothing. All else is UNDEFINED, as on a CPU without the feature.
 
-use super::dispatch::{step, undefined};
+use super::dispatch::{step_a64, undefined};
 use super::syndrome::{Syndrome, SysReg};
 use crate::arch::{self, context::Held};
 use crate::scheduler;
@@ -29,7 +29,7 @@ pub fn access(held: &mut Held, syndrome: Syndrome) -> Reason {
     {
         let value = arch::this_cpu().system.id_registers.get(slot);
         held.set_register(syndrome.sysreg_rt(), value);
-        step(syndrome);
+        step_a64();
         return Reason::IdRegister;
     }
     rare(held, syndrome, register)
@@ -42,7 +42,7 @@ fn send_sgi(held: &mut Held, syndrome: Syndrome) -> Reason {
     let vcpu = held.vcpu;
     let value = held.register(syndrome.sysreg_rt());
     vcpu.vm.vgic.send_sgi(vcpu.index, value, &mut |index| scheduler::notify_index(cpu, vcpu.vm, index));
-    step(syndrome);
+    step_a64();
     Reason::Sgi
 }
 
@@ -66,7 +66,7 @@ fn rare(held: &mut Held, syndrome: Syndrome, register: SysReg) -> Reason {
         _ if register.op0() == 1 && register.op1() == 0 && register.crn() == 7 && register.op2() == 2 => {}
         _ => return undefined(held, syndrome),
     }
-    step(syndrome);
+    step_a64();
     reason
 }
 

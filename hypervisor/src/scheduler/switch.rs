@@ -12,37 +12,33 @@ use crate::vm::{RunState, Vcpu, life, request};
 use core::sync::atomic::Ordering;
 
 /// The end of an exit that something was asked of: interrupts to deliver, or the CPU to give away.
-#[cold]
 #[inline(never)]
 pub fn attend(mut held: Held, reason: Reason, start: u64) -> Held {
+    let vcpu = held.vcpu;
+    // Relaxed: mostly nothing is asked.
+    if vcpu.requests.load(Ordering::Relaxed) != 0 {
+        return give_up(held, reason, start);
+    }
+    let others = vcpu.vm.vgic.flush(vcpu.index, &HardwareListRegisters);
+    let cpu = arch::this_cpu();
+    wake::notify_set(cpu, vcpu, others);
+    let end = arch::counter();
+    let guest = start.wrapping_sub(held.entered);
+    record_exit(&vcpu.stats, &cpu.shared.stats, reason, guest, end.wrapping_sub(start));
+    held.entered = end;
+    held
+}
+
+/// The end of an exit after which the vCPU may not go on.
+#[inline(never)]
+fn give_up(held: Held, reason: Reason, start: u64) -> Held {
     let cpu = arch::this_cpu();
     let vcpu = held.vcpu;
-    // Acquire: what was written before the request is seen. Relaxed first: mostly nothing is asked.
-    let requests = match vcpu.requests.load(Ordering::Relaxed) {
-        0 => 0,
-        _ => vcpu.requests.swap(0, Ordering::Acquire),
-    };
-    if requests == 0 {
-        wake::notify_set(cpu, vcpu, vcpu.vm.vgic.flush(vcpu.index, &HardwareListRegisters));
-        let end = arch::counter();
-        record_exit(
-            &vcpu.stats,
-            &cpu.shared.stats,
-            reason,
-            start.wrapping_sub(held.entered),
-            end.wrapping_sub(start),
-        );
-        held.entered = end;
-        return held;
-    }
+    // Acquire: what was written before the request is seen.
+    let requests = vcpu.requests.swap(0, Ordering::Acquire);
     let now = arch::counter();
-    record_exit(
-        &vcpu.stats,
-        &cpu.shared.stats,
-        reason,
-        start.wrapping_sub(held.entered),
-        now.wrapping_sub(start),
-    );
+    let guest = start.wrapping_sub(held.entered);
+    record_exit(&vcpu.stats, &cpu.shared.stats, reason, guest, now.wrapping_sub(start));
     cpu.mark.set(now);
     if requests & (request::STOP | request::OFF) != 0 || !vcpu.vm.is_running() {
         retire(cpu, vcpu);
@@ -184,6 +180,7 @@ fn pick(cpu: &Cpu) -> Option<&'static Vcpu> {
 }
 
 /// Waits for an interrupt, and handles it.
+#[inline(never)]
 fn idle(cpu: &'static Cpu) {
     let shared = cpu.shared;
     shared.tickless.store(false, Ordering::SeqCst);
@@ -271,6 +268,7 @@ fn load(cpu: &Cpu, held: &mut Held) {
 }
 
 /// The vCPU runs no more: nothing of it stays in this CPU's registers. The last one of its VM takes that down.
+#[cold]
 fn retire(cpu: &'static Cpu, vcpu: &'static Vcpu) {
     if cpu.resident.get().is_some_and(|resident| core::ptr::eq(resident, vcpu)) {
         unbind(cpu);

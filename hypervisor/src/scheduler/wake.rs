@@ -11,7 +11,8 @@ use crate::vm::{RunState, Vcpu, Vm, request};
 use core::sync::atomic::Ordering;
 
 /// Something may be deliverable to `target` now: makes the CPU look that runs it, or makes it ready if it waits.
-#[inline]
+// Not inlined: callers are on the path of every exit, and would keep registers for this.
+#[inline(never)]
 pub fn notify(cpu: &'static Cpu, target: &'static Vcpu) {
     match target.state.get() {
         RunState::Running(on) if on != cpu.shared.id => kick(cpu, on, target),
@@ -21,15 +22,23 @@ pub fn notify(cpu: &'static Cpu, target: &'static Vcpu) {
 }
 
 /// [`notify`] for each of a VM's vCPUs in `set`, siblings of `vcpu`.
-#[inline]
+#[inline(always)]
 pub fn notify_set(cpu: &'static Cpu, vcpu: &Vcpu, set: VcpuSet) {
+    if set != VcpuSet::EMPTY {
+        notify_each(cpu, vcpu.vm, set);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn notify_each(cpu: &'static Cpu, vm: &Vm, set: VcpuSet) {
     for index in set {
-        notify_index(cpu, vcpu.vm, index);
+        notify_index(cpu, vm, index);
     }
 }
 
 /// [`notify`] for a VM's vCPU by number.
-#[inline]
+#[inline(never)]
 pub fn notify_index(cpu: &'static Cpu, vm: &Vm, index: VcpuIndex) {
     if let Some(target) = vm.vcpus().get(index.index()).copied() {
         notify(cpu, target);

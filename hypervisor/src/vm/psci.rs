@@ -77,7 +77,8 @@ pub enum Call {
 const OWNER_MASK: u32 = 0xbf00_0000;
 const VENDOR_OWNER: u32 = 0x8600_0000;
 
-const VERSION_ID: u32 = 0x8400_0000;
+/// The function PSCI_VERSION.
+pub const VERSION_ID: u32 = 0x8400_0000;
 const CPU_SUSPEND_32: u32 = 0x8400_0001;
 const CPU_SUSPEND_64: u32 = 0xc400_0001;
 const CPU_OFF: u32 = 0x8400_0002;
