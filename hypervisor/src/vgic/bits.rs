@@ -82,10 +82,13 @@ impl BitOrAssign for VcpuSet {
 impl Iterator for VcpuSet {
     type Item = VcpuIndex;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<VcpuIndex> {
+        if self.0 == 0 {
+            return None;
+        }
         let n = self.0.trailing_zeros();
         self.0 &= self.0.wrapping_sub(1);
-        (n < 8).then_some(VcpuIndex(n as u8))
+        Some(VcpuIndex(n as u8))
     }
 }

@@ -76,7 +76,7 @@ impl FakeLrs {
     }
 
     /// The running priority: 0x100 when idle.
-    fn running(&self) -> u32 {
+    pub fn running(&self) -> u32 {
         (self.apr[0].get() | self.apr[1].get()).trailing_zeros().min(32) * 8
     }
 

@@ -1,109 +1,15 @@
-//! Between software and list registers: harvest, take back, fill. All of it runs on the vCPU's owner.
+//! Between software and list registers, every case of it: harvest, take back, fill. All of it runs on the vCPU's owner.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::bank::{HW_PINTID_SHIFT, HW_WAITING, LATCHED, LATCHES, VgicCpu, clear, set};
+use super::bank::{HW_PINTID_SHIFT, HW_WAITING, LATCHES, VgicCpu};
 use super::bits::{VcpuSet, intids, ones};
 use super::lr::{self, ACTIVE, EOI, HW, PENDING, PINTID, PINTID_SHIFT, STATE};
+use super::state::wide;
 use super::{ListRegisters, Vgic, control};
 use crate::ids::{IntId, VcpuIndex};
 
 impl Vgic {
-    /// Private interrupts that may be delivered when pending: enabled, and so is their group.
-    #[inline(always)]
-    pub(super) fn private_gate(&self, cpu: &VgicCpu) -> u32 {
-        // SeqCst: a poster has latched before; see `latch_private`. On the owner's side it is as cheap as any load.
-        let group1 = cpu.group1.load(SeqCst);
-        let groups = group1 & self.group1_on.load(SeqCst) | !group1 & self.group0_on.load(SeqCst);
-        groups & cpu.enabled.load(SeqCst)
-    }
-
-    /// SPIs that may be delivered when pending.
-    pub(super) fn spi_gate(&self) -> u64 {
-        let widen = |word: u32| word as i32 as i64 as u64;
-        let group1 = self.group1.load(SeqCst);
-        let groups =
-            group1 & widen(self.group1_on.load(SeqCst)) | !group1 & widen(self.group0_on.load(SeqCst));
-        groups & self.enabled.load(SeqCst)
-    }
-
-    /// SPIs that are pending outside of list registers.
-    pub(super) fn spi_pending(&self) -> u64 {
-        self.latch.load(SeqCst) | self.line.load(SeqCst) & !self.edge.load(SeqCst)
-    }
-
-    /// Everything (bit = INTID) that may be delivered to a vCPU when pending.
-    fn gate(&self, cpu: &VgicCpu) -> u128 {
-        wide(self.private_gate(cpu), self.spi_gate() & cpu.routed.load(SeqCst))
-    }
-
-    /// Everything that is pending in software and may be delivered to a vCPU.
-    pub(super) fn wanted(&self, cpu: &VgicCpu) -> u128 {
-        let private = cpu.signals.load(SeqCst) as u32
-            | cpu.line.load(SeqCst) & !cpu.edge.load(SeqCst)
-            | cpu.hw_waiting();
-        let pending = wide(private, self.spi_pending());
-        let active = wide(cpu.active.load(SeqCst), self.active.load(SeqCst));
-        pending & self.gate(cpu) & !active
-    }
-
-    /// Everything that is in a list register of this vCPU or, an SPI, of any.
-    pub(super) fn in_list_registers(&self, cpu: &VgicCpu) -> u128 {
-        wide(cpu.in_lr.load(SeqCst), self.in_lr.load(SeqCst))
-    }
-
-    /// The usual flush: one edge-triggered private interrupt was latched, nothing else has changed, nothing waits. False
-    /// if it is any other case, and then all signals are still up.
-    #[inline(always)]
-    pub(super) fn flush_one(&self, cpu: &VgicCpu, lrs: &impl ListRegisters) -> bool {
-        // Acquire: what was changed before the signal was raised is seen below.
-        let signals = cpu.signals.load(Acquire);
-        if signals & !LATCHES != LATCHED {
-            return false;
-        }
-        let Some(used) = self.harvest_plain(cpu, lrs) else { return false };
-        let want = signals as u32 & self.private_gate(cpu) & !cpu.active.load(Relaxed);
-        let alone = want.is_power_of_two() && want & !cpu.in_lr.load(Relaxed) & cpu.edge.load(Relaxed) != 0;
-        let slot = (!used).trailing_zeros() as usize;
-        if !alone || slot != 0 && slot >= lrs.count() {
-            return false;
-        }
-        // Takes the latch and lowers the signal, if nobody has changed either since: then all that there is has been
-        // looked at. SeqCst, as all operations on this word: who posts after it raises the signal again.
-        let rest = signals & LATCHES & !u64::from(want);
-        if cpu.signals.compare_exchange(signals, rest, SeqCst, Relaxed).is_err() {
-            return false;
-        }
-        let intid = want.trailing_zeros();
-        let group1 = cpu.group1.load(Relaxed) & want != 0;
-        let priority = cpu.priority[intid as usize & 31].load(Relaxed);
-        lrs.write(slot, lr::encode(intid, priority, group1) | PENDING);
-        cpu.occupy(slot, intid);
-        set(&cpu.latched, 1 << slot);
-        true
-    }
-
-    /// The usual harvest: frees list registers whose private interrupts the guest has completed, and returns the ones in
-    /// use; `None` if lines may have to be sampled, SPIs to be released, or interrupts wait.
-    #[inline(always)]
-    pub(super) fn harvest_plain(&self, cpu: &VgicCpu, lrs: &impl ListRegisters) -> Option<u32> {
-        let used = cpu.used.load(Relaxed);
-        if used == 0 {
-            // Nothing waits for a list register if none is in use.
-            return Some(0);
-        }
-        if cpu.eoi.load(Relaxed) != 0 || cpu.control.load(Relaxed) != control::EN {
-            return None;
-        }
-        for n in ones(used & lrs.empty_mask()) {
-            if cpu.intid(n) >= 32 {
-                return None;
-            }
-            cpu.vacate(n);
-        }
-        Some(cpu.used.load(Relaxed))
-    }
-
     /// The flush for every case. Returns other vCPUs that have got something to do.
     #[cold]
     #[inline(never)]
@@ -116,22 +22,21 @@ impl Vgic {
         self.adopt_active(vcpu, lrs);
         wake |= self.take_back(vcpu, lrs);
         let waiting = self.fill(vcpu, lrs, &mut wake);
-        watch(cpu, lrs, waiting);
+        self.watch(cpu, lrs, waiting);
         wake.without(vcpu)
     }
 
     /// Frees all list registers whose interrupt has ended.
     pub(super) fn harvest(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> VcpuSet {
         let cpu = self.cpu(vcpu);
-        let used = cpu.used.load(Relaxed);
-        if used == 0 {
+        let notes = cpu.notes();
+        if notes.used() == 0 {
             return VcpuSet::EMPTY;
         }
         // One that has asked for a maintenance interrupt is not in ICH_ELRSR_EL2 until that is answered.
-        let eoi = cpu.eoi.load(Relaxed);
-        let ended = if eoi != 0 { lrs.eoi_mask() & eoi } else { 0 };
+        let ended = if notes.eoi() != 0 { lrs.eoi_mask() & notes.eoi() } else { 0 };
         let mut wake = VcpuSet::EMPTY;
-        for n in ones(used & (lrs.empty_mask() | ended)) {
+        for n in ones(notes.used() & (lrs.empty_mask() | ended)) {
             wake |= self.free(vcpu, n, lrs);
         }
         wake
@@ -142,7 +47,7 @@ impl Vgic {
         let cpu = self.cpu(vcpu);
         let intid = cpu.intid(n);
         let hw = cpu.hw.load(Relaxed);
-        if hw != 0 && hw & (HW_WAITING | 0xff) == intid && cpu.eoi.load(Relaxed) >> n & 1 != 0 {
+        if hw != 0 && hw & (HW_WAITING | 0xff) == intid && cpu.notes().eoi() >> n & 1 != 0 {
             // Its link was cut (`soften`), so the hardware has left the physical one active.
             lrs.deactivate(IntId(hw >> HW_PINTID_SHIFT));
         }
@@ -152,7 +57,7 @@ impl Vgic {
     }
 
     /// Gives up the claim on an SPI. If it goes to another vCPU by now and is pending, that one is returned.
-    fn release_spi(&self, vcpu: VcpuIndex, n: u32) -> VcpuSet {
+    pub(super) fn release_spi(&self, vcpu: VcpuIndex, n: u32) -> VcpuSet {
         let bit = 1u64 << (n & 63);
         // SeqCst: the claim is given up before route and state are read. Who changes those, and then finds the
         // claim taken, has changed them before these loads.
@@ -193,24 +98,24 @@ impl Vgic {
     fn take_back(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> VcpuSet {
         let cpu = self.cpu(vcpu);
         let mut wake = VcpuSet::EMPTY;
-        let used = cpu.used.load(Relaxed);
+        let used = cpu.notes().used();
         if used == 0 {
             return wake;
         }
         let gate = self.gate(cpu);
         let level = !wide(cpu.edge.load(SeqCst), self.edge.load(SeqCst));
+        let elsewhere = wide(0, !cpu.routed.load(SeqCst));
         for n in ones(used) {
             let intid = cpu.intid(n);
             let bit = 1u128 << (intid & 127);
             let mut value = lrs.read(n);
-            if value & HW == 0 && level & bit != 0 && value & EOI == 0 {
-                // It was edge-triggered when it went in.
-                value |= EOI;
-                set(&cpu.eoi, 1 << n);
+            if value & (HW | EOI) == 0 && (level | elsewhere) & bit != 0 {
+                // It was edge-triggered when it went in, or it was routed to this vCPU: its end matters now.
+                value = report_end(cpu, n, value);
                 lrs.write(n, value);
             }
             if value & PENDING != 0 {
-                let by_line = value & HW == 0 && level & bit != 0 && cpu.latched.load(Relaxed) >> n & 1 == 0;
+                let by_line = value & HW == 0 && level & bit != 0 && !cpu.notes().latched(n);
                 if gate & bit == 0 || by_line && !self.line_is_high(cpu, intid) {
                     wake |= self.retract(vcpu, n, value, lrs);
                     continue;
@@ -223,7 +128,7 @@ impl Vgic {
                     value = soften(cpu, n, value);
                 }
                 if value & PENDING == 0 || value & HW == 0 {
-                    set(&cpu.latched, 1 << n);
+                    cpu.set_notes(cpu.notes().with_latched(n));
                 }
                 lrs.write(n, value | PENDING);
             }
@@ -235,14 +140,10 @@ impl Vgic {
     fn retract(&self, vcpu: VcpuIndex, n: usize, value: u64, lrs: &impl ListRegisters) -> VcpuSet {
         let cpu = self.cpu(vcpu);
         let intid = cpu.intid(n);
-        if cpu.latched.load(Relaxed) >> n & 1 != 0 {
-            clear(&cpu.latched, 1 << n);
+        if cpu.notes().latched(n) {
+            cpu.set_notes(cpu.notes().without_latched(n));
             // No signal: it waits for whoever enables it, or for a list register.
-            if intid < 32 {
-                cpu.signals.fetch_or(1 << intid, SeqCst);
-            } else {
-                self.latch.fetch_or(1 << (intid - 32), SeqCst);
-            }
+            self.set_latch(cpu, intid);
         }
         if value & ACTIVE != 0 {
             lrs.write(n, value & !PENDING);
@@ -318,7 +219,7 @@ impl Vgic {
         if state != 0 {
             self.write_lr(cpu, lrs, slot, intid, state);
             if latched && state & HW == 0 {
-                set(&cpu.latched, 1 << slot);
+                cpu.set_notes(cpu.notes().with_latched(slot));
             }
         }
     }
@@ -336,7 +237,7 @@ impl Vgic {
             if latched || self.line_is_high(cpu, intid) {
                 self.write_lr(cpu, lrs, slot, intid, PENDING);
                 if latched {
-                    set(&cpu.latched, 1 << slot);
+                    cpu.set_notes(cpu.notes().with_latched(slot));
                 }
                 return VcpuSet::EMPTY;
             }
@@ -346,92 +247,71 @@ impl Vgic {
 
     /// Writes a list register that is free, `state` being its state and link.
     fn write_lr(&self, cpu: &VgicCpu, lrs: &impl ListRegisters, slot: usize, intid: u32, state: u64) {
-        let (group1, edge) = if intid < 32 {
-            (cpu.group1.load(Relaxed) >> intid & 1 != 0, cpu.edge.load(Relaxed) >> intid & 1 != 0)
+        let (value, edge) = if intid < 32 {
+            (cpu.encode_private(intid), cpu.edge.load(Relaxed) >> intid & 1 != 0)
         } else {
-            let n = intid - 32;
-            (self.group1.load(Relaxed) >> n & 1 != 0, self.edge.load(Relaxed) >> n & 1 != 0)
+            let n = (intid - 32) & 63;
+            let group1 = self.group1.load(Relaxed) >> n & 1 != 0;
+            let value = lr::encode(intid, self.priority_of(cpu, intid), group1);
+            (value, self.edge.load(Relaxed) >> n & 1 != 0)
         };
-        let mut value = lr::encode(intid, self.priority_of(cpu, intid), group1) | state;
+        let mut value = value | state;
         if state & HW == 0 && !edge {
             // The line is sampled again at the end.
-            value |= EOI;
-            set(&cpu.eoi, 1 << slot);
+            value = report_end(cpu, slot, value);
         }
         lrs.write(slot, value);
         cpu.occupy(slot, intid);
     }
 
-    /// Takes the latch of an interrupt; whether it was set.
-    fn take_latch(&self, cpu: &VgicCpu, intid: u32) -> bool {
-        // SeqCst: after the claim of the list register's content; a post after this is a new one.
-        if intid < 32 {
-            let bit = 1u64 << intid;
-            cpu.signals.load(SeqCst) & bit != 0 && cpu.signals.fetch_and(!bit, SeqCst) & bit != 0
-        } else {
-            let bit = 1u64 << ((intid - 32) & 63);
-            self.latch.load(SeqCst) & bit != 0 && self.latch.fetch_and(!bit, SeqCst) & bit != 0
+    /// Asks for maintenance interrupts while interrupts wait for a list register, so that the owner comes back when one may be
+    /// free; never for one that would be asserted at once.
+    fn watch(&self, cpu: &VgicCpu, lrs: &impl ListRegisters, waiting: bool) {
+        let mut wanted = control::EN;
+        if waiting {
+            let used = cpu.notes().used();
+            for n in ones(used) {
+                let value = lrs.read(n);
+                if value & STATE == STATE {
+                    // At its end it would be pending at once, before others that wait and are more urgent.
+                    self.set_latch(cpu, cpu.intid(n));
+                    cpu.set_notes(cpu.notes().without_latched(n));
+                    lrs.write(n, report_end(cpu, n, value & !PENDING));
+                } else if value & STATE == PENDING {
+                    wanted |= control::NPIE;
+                }
+            }
+            if wanted == control::EN {
+                // All are active. Any of them may be the first to end.
+                for n in ones(used & !cpu.notes().eoi()) {
+                    let value = lrs.read(n);
+                    let value =
+                        if value & HW != 0 { soften(cpu, n, value) } else { report_end(cpu, n, value) };
+                    lrs.write(n, value);
+                }
+            }
+            if used.count_ones() > 1 {
+                wanted |= control::UIE;
+            }
         }
-    }
-
-    /// Whether an interrupt is level-triggered and its line high.
-    fn line_is_high(&self, cpu: &VgicCpu, intid: u32) -> bool {
-        if intid < 32 {
-            (cpu.line.load(SeqCst) & !cpu.edge.load(SeqCst)) >> intid & 1 != 0
-        } else {
-            (self.line.load(SeqCst) & !self.edge.load(SeqCst)) >> ((intid - 32) & 63) & 1 != 0
+        if cpu.notes().control() != wanted {
+            cpu.set_notes(cpu.notes().with_control(wanted));
+            lrs.set_control(wanted);
         }
-    }
-
-    fn priority_of(&self, cpu: &VgicCpu, intid: u32) -> u8 {
-        if intid < 32 {
-            cpu.priority[intid as usize & 31].load(Relaxed)
-        } else {
-            self.priority[(intid - 32) as usize & 63].load(Relaxed)
-        }
-    }
-}
-
-impl VgicCpu {
-    /// Notes that list register `n`, free until now, holds an interrupt.
-    #[inline(always)]
-    pub(super) fn occupy(&self, n: usize, intid: u32) {
-        self.lr_intid[n & 15].store(intid as u8, Relaxed);
-        set(&self.used, 1 << n);
-        if intid < 32 {
-            set(&self.in_lr, 1 << intid);
-        }
-    }
-
-    /// Notes that list register `n` holds nothing any more. An SPI's claim is the caller's.
-    #[inline(always)]
-    pub(super) fn vacate(&self, n: usize) {
-        let intid = self.intid(n);
-        if intid < 32 {
-            clear(&self.in_lr, 1 << intid);
-        }
-        // The waiting one isn't in a list register, and INTID 0 is never linked.
-        if self.hw.load(Relaxed) & (HW_WAITING | 0xff) == intid {
-            self.hw.store(0, Relaxed);
-        }
-        let bit = 1 << n;
-        clear(&self.used, bit);
-        clear(&self.eoi, bit);
-        clear(&self.latched, bit);
     }
 }
 
 /// A list register that is free.
 #[inline(always)]
 pub(super) fn free_slot(cpu: &VgicCpu, lrs: &impl ListRegisters) -> Option<usize> {
-    let slot = (!cpu.used.load(Relaxed)).trailing_zeros() as usize;
+    let slot = (!cpu.notes().used()).trailing_zeros() as usize;
     (slot < lrs.count().min(16)).then_some(slot)
 }
 
 /// The list register (and its value) whose interrupt is the least urgent one that is pending alone, if it is less
 /// urgent than `priority`.
 fn least_urgent(cpu: &VgicCpu, lrs: &impl ListRegisters, priority: u8) -> Option<(usize, u64)> {
-    ones(cpu.used.load(Relaxed))
+    ones(cpu.notes().used())
         .map(|n| (n, lrs.read(n)))
         .filter(|&(_, value)| value & STATE == PENDING && lr::priority(value) > priority)
         .max_by_key(|&(_, value)| lr::priority(value))
@@ -439,39 +319,11 @@ fn least_urgent(cpu: &VgicCpu, lrs: &impl ListRegisters, priority: u8) -> Option
 
 /// Cuts the link of a hardware-linked interrupt: its end is reported, and [`Vgic::free`] deactivates the physical one.
 pub(super) fn soften(cpu: &VgicCpu, n: usize, value: u64) -> u64 {
-    set(&cpu.eoi, 1 << n);
-    value & !(HW | PINTID) | EOI
+    report_end(cpu, n, value & !(HW | PINTID))
 }
 
-/// Asks for maintenance interrupts while interrupts wait for a list register, so that the owner comes back when one may be
-/// free; never for one that would be asserted at once.
-fn watch(cpu: &VgicCpu, lrs: &impl ListRegisters, waiting: bool) {
-    let mut wanted = control::EN;
-    if waiting {
-        let used = cpu.used.load(Relaxed);
-        if ones(used).any(|n| lrs.read(n) & STATE == PENDING) {
-            wanted |= control::NPIE;
-        } else {
-            // All are active. Any of them may be the first to end.
-            for n in ones(used & !cpu.eoi.load(Relaxed)) {
-                let value = lrs.read(n);
-                let value = if value & HW != 0 { soften(cpu, n, value) } else { value | EOI };
-                set(&cpu.eoi, 1 << n);
-                lrs.write(n, value);
-            }
-        }
-        if used.count_ones() > 1 {
-            wanted |= control::UIE;
-        }
-    }
-    if cpu.control.load(Relaxed) != wanted {
-        cpu.control.store(wanted, Relaxed);
-        lrs.set_control(wanted);
-    }
-}
-
-/// Private interrupts and SPIs as one set: bit = INTID.
-#[inline(always)]
-pub(super) fn wide(private: u32, spis: u64) -> u128 {
-    u128::from(private) | u128::from(spis) << 32
+/// A maintenance interrupt at the end of an interrupt that isn't linked.
+pub(super) fn report_end(cpu: &VgicCpu, n: usize, value: u64) -> u64 {
+    cpu.set_notes(cpu.notes().with_eoi(n));
+    value | EOI
 }

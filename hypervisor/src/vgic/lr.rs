@@ -13,8 +13,7 @@ pub mod control {
     pub const NPIE: u32 = 1 << 3;
 }
 
-/// Shift of the state: two bits, 0 is invalid.
-pub(super) const STATE_SHIFT: u32 = 62;
+/// The state: both bits clear is invalid.
 pub(super) const PENDING: u64 = 1 << 62;
 pub(super) const ACTIVE: u64 = 1 << 63;
 pub(super) const STATE: u64 = PENDING | ACTIVE;

@@ -31,10 +31,12 @@ mod bank;
 mod bits;
 mod distributor;
 mod fill;
+mod flush;
 mod lr;
 mod redistributor;
 mod registers;
 mod sgi;
+mod state;
 mod switch;
 mod timer;
 
@@ -69,6 +71,8 @@ const NOBODY: u8 = 0xff;
 /// others may be called anywhere. An index beyond the VM's vCPUs does nothing.
 pub struct Vgic {
     vcpus: u8,
+    /// A bit for each vCPU that exists.
+    present: u32,
     /// All ones while the group is enabled (GICD_CTLR.EnableGrp0/1), else 0.
     group0_on: AtomicU32,
     group1_on: AtomicU32,
@@ -95,8 +99,10 @@ pub struct Vgic {
 impl Vgic {
     /// The virtual GIC of a VM with `vcpus` vCPUs (1 to 8; what is beyond is cut), as it is at reset.
     pub fn new(vcpus: usize) -> Vgic {
+        let vcpus = vcpus.clamp(1, MAX_VCPUS) as u8;
         let vgic = Vgic {
-            vcpus: vcpus.clamp(1, MAX_VCPUS) as u8,
+            vcpus,
+            present: (1 << vcpus) - 1,
             group0_on: AtomicU32::new(0),
             group1_on: AtomicU32::new(0),
             enabled: AtomicU64::new(0),
@@ -237,8 +243,8 @@ impl Vgic {
     pub fn pending_here(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> (bool, VcpuSet) {
         let wake = if self.attention(vcpu) { self.flush(vcpu, lrs) } else { VcpuSet::EMPTY };
         let cpu = self.cpu(vcpu);
-        let backlog = cpu.control.load(Relaxed) != control::EN;
-        let pending = bits::ones(cpu.used.load(Relaxed)).any(|n| lrs.read(n) >> lr::STATE_SHIFT == 1);
+        let backlog = cpu.notes().control() != control::EN;
+        let pending = bits::ones(cpu.notes().used()).any(|n| lrs.read(n) & lr::STATE == lr::PENDING);
         (backlog || pending, wake)
     }
 
@@ -267,6 +273,12 @@ impl Vgic {
         if self.spi_gate() & bit != 0 {
             self.signal_route(bit.trailing_zeros(), notify);
         }
+    }
+
+    /// Latches private interrupts of the vCPU that is loaded here, so that nobody is to be notified.
+    #[inline(always)]
+    fn latch_own(&self, vcpu: VcpuIndex, bits: u32) {
+        self.cpu(vcpu).signals.fetch_or(u64::from(bits) | bank::LATCHED, SeqCst);
     }
 
     /// Latches private interrupts of a vCPU; whether it must be notified.

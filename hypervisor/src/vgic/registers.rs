@@ -2,7 +2,6 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::bank::clear;
 use super::bits::ones;
 use super::fill::soften;
 use super::lr::{ACTIVE, HW, PENDING, STATE};
@@ -73,7 +72,7 @@ impl Vgic {
     ) -> u128 {
         let cpu = self.cpu(vcpu);
         let mut found = 0;
-        for n in ones(cpu.used.load(Relaxed)) {
+        for n in ones(cpu.notes().used()) {
             let value = if vcpu == by { lrs.read(n) } else { cpu.saved[n & 15].load(Relaxed) };
             if value & state != 0 {
                 found |= 1u128 << (cpu.intid(n) & 127);
@@ -113,7 +112,7 @@ impl Vgic {
     ) -> VcpuSet {
         let cpu = self.cpu(by);
         let mut wake = VcpuSet::EMPTY;
-        for n in ones(cpu.used.load(Relaxed)) {
+        for n in ones(cpu.notes().used()) {
             let mut value = lrs.read(n);
             if set >> (cpu.intid(n) & 127) & 1 == 0 || value & state == 0 {
                 continue;
@@ -123,7 +122,7 @@ impl Vgic {
                 value = soften(cpu, n, value);
             }
             if state == PENDING {
-                clear(&cpu.latched, 1 << n);
+                cpu.set_notes(cpu.notes().without_latched(n));
             }
             value &= !state;
             if value & STATE == 0 {
@@ -141,7 +140,7 @@ impl Vgic {
     pub(super) fn set_active_in_lrs(&self, by: VcpuIndex, lrs: &impl ListRegisters, set: u128) -> u128 {
         let cpu = self.cpu(by);
         let mut rest = set;
-        for n in ones(cpu.used.load(Relaxed)) {
+        for n in ones(cpu.notes().used()) {
             let bit = 1u128 << (cpu.intid(n) & 127);
             let mut value = lrs.read(n);
             if set & bit == 0 || value & STATE == 0 {

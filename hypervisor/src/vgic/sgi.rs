@@ -14,19 +14,20 @@ impl Vgic {
     /// for each other vCPU that now has something to take; the sender has its attention set.
     #[inline]
     pub fn send_sgi(&self, sender: VcpuIndex, value: u64, notify: &mut impl FnMut(VcpuIndex)) {
-        let all = (1u32 << self.vcpus) - 1;
         let mut targets = if value & IRM != 0 {
-            all & !(1 << (sender.0 & 7))
+            self.present & !(1 << (sender.0 & 7))
         } else if value & BEYOND != 0 {
             return;
         } else {
-            value as u32 & all
+            value as u32 & self.present
         };
         let bit = 1 << (value >> 24 & 0xf);
         while targets != 0 {
             let vcpu = VcpuIndex(targets.trailing_zeros() as u8);
             targets &= targets - 1;
-            if self.latch_private(vcpu, bit) && vcpu != sender {
+            if vcpu == sender {
+                self.latch_own(vcpu, bit);
+            } else if self.latch_private(vcpu, bit) {
                 notify(vcpu);
             }
         }

@@ -6,9 +6,9 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::bank::HW_WAITING;
+use super::bank::{HW_WAITING, VgicCpu};
 use super::bits::ones;
-use super::lr::{ACTIVE, HW, PENDING, STATE, STATE_SHIFT};
+use super::lr::{HW, PENDING, STATE};
 use super::{ListRegisters, VcpuSet, Vgic, control};
 use crate::ids::VcpuIndex;
 
@@ -42,54 +42,49 @@ impl Vgic {
     pub fn save(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters, timer_asserted: bool) -> Saved {
         let cpu = self.cpu(vcpu);
         cpu.vmcr.store(lrs.vmcr(), Relaxed);
-        for group in 0..2 {
-            for n in 0..lrs.apr_count().min(4) {
-                let value = lrs.apr(group, n);
-                if value != 0 {
-                    lrs.set_apr(group, n, 0);
-                    cpu.apr[group][n].store(value, Relaxed);
-                }
+        save_apr(cpu, lrs, 0);
+        for n in 1..lrs.apr_count().min(4) {
+            save_apr(cpu, lrs, n);
+        }
+        let notes = cpu.notes();
+        if !notes.is_plain() {
+            // A line may be sampled high at an end that is found below, or one may wait that fits then: looked at before
+            // the next entry.
+            cpu.signal();
+            if notes.control() != control::EN {
+                lrs.set_control(control::EN);
             }
         }
-        if cpu.control.load(Relaxed) != control::EN {
-            lrs.set_control(control::EN);
-        }
         let mut saved = Saved { timer_active: false, wake: VcpuSet::EMPTY };
-        if cpu.used.load(Relaxed) != 0 || cpu.hw.load(Relaxed) != 0 {
-            self.save_used(vcpu, lrs, timer_asserted, &mut saved);
-        }
-        saved
-    }
-
-    #[inline]
-    fn save_used(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters, timer_asserted: bool, saved: &mut Saved) {
-        let cpu = self.cpu(vcpu);
-        if self.harvest_plain(cpu, lrs).is_none() {
-            saved.wake = self.harvest(vcpu, lrs);
-            // A line may still be high, or one may wait that fits now: looked at before the next entry.
-            cpu.signal();
-        }
-        let hw = cpu.hw.load(Relaxed);
-        saved.timer_active = hw != 0;
-        if hw & HW_WAITING != 0 {
-            // Forgotten: its line, if it is high still, makes the physical one pending again where the vCPU is loaded next.
-            cpu.hw.store(0, Relaxed);
-        }
         let mut pending = false;
-        for n in ones(cpu.used.load(Relaxed)) {
+        for n in ones(notes.used()) {
             let value = lrs.read(n);
+            if value & STATE == 0 {
+                saved.wake |= self.free(vcpu, n, lrs);
+                continue;
+            }
             lrs.write(n, 0);
             if value & (HW | STATE) == HW | PENDING && !timer_asserted {
+                saved.timer_active = true;
                 cpu.vacate(n);
                 continue;
             }
-            pending |= value >> STATE_SHIFT == PENDING >> STATE_SHIFT;
+            pending |= value & STATE == PENDING;
             cpu.saved[n & 15].store(value, Relaxed);
+        }
+        let hw = cpu.hw.load(Relaxed);
+        if hw != 0 {
+            saved.timer_active = true;
+            if hw & HW_WAITING != 0 {
+                // Forgotten: its line, if it is high still, makes the physical one pending again where the vCPU is loaded.
+                cpu.hw.store(0, Relaxed);
+            }
         }
         if pending {
             // SeqCst as all that decides whether a vCPU may be blocked.
             cpu.saved_pending.store(1, SeqCst);
         }
+        saved
     }
 
     /// Owner: loads the CPU interface on this CPU, whose hardware is at rest. Returns whether a hardware-linked interrupt is in
@@ -99,25 +94,19 @@ impl Vgic {
     pub fn load(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> bool {
         let cpu = self.cpu(vcpu);
         lrs.set_vmcr(cpu.vmcr.load(Relaxed));
-        for group in 0..2 {
-            for n in 0..lrs.apr_count().min(4) {
-                let value = cpu.apr[group][n].load(Relaxed);
-                if value != 0 {
-                    cpu.apr[group][n].store(0, Relaxed);
-                    lrs.set_apr(group, n, value);
-                }
-            }
+        load_apr(cpu, lrs, 0);
+        for n in 1..lrs.apr_count().min(4) {
+            load_apr(cpu, lrs, n);
         }
-        let wanted = cpu.control.load(Relaxed);
-        if wanted != control::EN {
-            lrs.set_control(wanted);
+        let notes = cpu.notes();
+        if notes.control() != control::EN {
+            lrs.set_control(notes.control());
         }
-        let used = cpu.used.load(Relaxed);
-        if used == 0 {
+        if notes.used() == 0 {
             return false;
         }
         cpu.saved_pending.store(0, Relaxed);
-        for n in ones(used) {
+        for n in ones(notes.used()) {
             lrs.write(n, cpu.saved[n & 15].load(Relaxed));
             // What others read of a loaded vCPU: nothing, rather than what was once.
             cpu.saved[n & 15].store(0, Relaxed);
@@ -126,25 +115,47 @@ impl Vgic {
     }
 
     /// The CPU interface of a vCPU that is **not loaded** as it is at reset (CPU_ON after CPU_OFF). What was pending in list
-    /// registers is pending again; what was active is not any more.
-    pub fn reset_vcpu(&self, vcpu: VcpuIndex) {
+    /// registers is pending again; what was active is not any more. Returns other vCPUs that are to be notified.
+    pub fn reset_vcpu(&self, vcpu: VcpuIndex) -> VcpuSet {
         let cpu = self.cpu(vcpu);
-        for n in ones(cpu.used.load(Relaxed)) {
+        let notes = cpu.notes();
+        let mut wake = VcpuSet::EMPTY;
+        for n in ones(notes.used()) {
             let intid = cpu.intid(n);
-            let value = cpu.saved[n & 15].load(Relaxed);
-            let latched = value & STATE & !ACTIVE != 0 && cpu.latched.load(Relaxed) >> n & 1 != 0;
-            if intid < 32 {
-                if latched {
-                    cpu.signals.fetch_or(1 << intid, SeqCst);
-                }
-            } else {
-                if latched {
-                    self.latch.fetch_or(1 << ((intid - 32) & 63), SeqCst);
-                }
-                self.in_lr.fetch_and(!(1 << ((intid - 32) & 63)), SeqCst);
+            let latched = notes.latched(n) && cpu.saved[n & 15].load(Relaxed) & PENDING != 0;
+            if latched {
+                self.set_latch(cpu, intid);
+            }
+            if intid >= 32 {
+                wake |= self.release_spi(vcpu, intid - 32);
             }
         }
         cpu.reset_interface();
         cpu.signal();
+        wake
+    }
+}
+
+/// Saves the active priorities of both groups in register `n`. They must be looked at even with no list register in
+/// use: a guest can deactivate an interrupt and keep its priority.
+#[inline(always)]
+fn save_apr(cpu: &VgicCpu, lrs: &impl ListRegisters, n: usize) {
+    for group in 0..2 {
+        let value = lrs.apr(group, n);
+        if value != 0 {
+            lrs.set_apr(group, n, 0);
+            cpu.apr[group][n & 3].store(value, Relaxed);
+        }
+    }
+}
+
+#[inline(always)]
+fn load_apr(cpu: &VgicCpu, lrs: &impl ListRegisters, n: usize) {
+    for group in 0..2 {
+        let value = cpu.apr[group][n & 3].load(Relaxed);
+        if value != 0 {
+            cpu.apr[group][n & 3].store(0, Relaxed);
+            lrs.set_apr(group, n, value);
+        }
     }
 }

@@ -4,7 +4,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::bank::{HW_PINTID_SHIFT, HW_WAITING};
-use super::lr::{self, HW, PENDING, PINTID_SHIFT};
+use super::bits::ones;
+use super::fill::report_end;
+use super::flush::harvest_plain;
+use super::lr::{HW, PENDING, PINTID_SHIFT};
 use super::{ListRegisters, VcpuSet, Vgic};
 use crate::ids::{IntId, VcpuIndex};
 
@@ -23,19 +26,21 @@ impl Vgic {
         pintid: IntId,
     ) -> VcpuSet {
         let cpu = self.cpu(vcpu);
-        if let Some(used) = self.harvest_plain(cpu, lrs) {
-            let bit = if (16..32).contains(&intid.0) { 1u32 << intid.0 } else { 0 };
-            let blocked =
-                cpu.active.load(Relaxed) | cpu.in_lr.load(Relaxed) | cpu.signals.load(Relaxed) as u32;
-            let slot = (!used).trailing_zeros() as usize;
-            // A latched one is for the other path: both become one. Nothing else waits, see `harvest_plain`.
-            if bit & self.private_gate(cpu) & !blocked != 0 && (slot == 0 || slot < lrs.count()) {
-                let group1 = cpu.group1.load(Relaxed) & bit != 0;
-                let priority = cpu.priority[intid.0 as usize & 31].load(Relaxed);
+        let notes = cpu.notes();
+        let bit = if (16..32).contains(&intid.0) { 1u32 << intid.0 } else { 0 };
+        // A latched one, an active one, one in a list register are for the other path: both become one.
+        let blocked = cpu.active.load(Relaxed) | cpu.signals.load(Relaxed) as u32;
+        if notes.is_plain() && bit & self.owner_gate(cpu) & !blocked != 0 {
+            let notes = harvest_plain(cpu, lrs, notes);
+            let in_lr = cpu.in_lr.load(Relaxed);
+            let slot = (!notes.used()).trailing_zeros() as usize;
+            if in_lr & bit == 0 && (slot == 0 || slot < lrs.count()) {
                 let link = HW | u64::from(pintid.0 & 0x3ff) << PINTID_SHIFT;
-                lrs.write(slot, lr::encode(intid.0, priority, group1) | link | PENDING);
-                cpu.occupy(slot, intid.0);
+                lrs.write(slot, cpu.encode_private(intid.0) | link | PENDING);
+                cpu.lr_intid[slot & 15].store(intid.0 as u8, Relaxed);
+                cpu.in_lr.store(in_lr | bit, Relaxed);
                 cpu.hw.store(pack(intid, pintid), Relaxed);
+                cpu.set_notes(notes.with_used(slot));
                 return VcpuSet::EMPTY;
             }
         }
@@ -73,11 +78,10 @@ impl Vgic {
     fn link(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters, intid: IntId, pintid: IntId) {
         let cpu = self.cpu(vcpu);
         // As if its link had been cut: at its end, which is reported, the physical one is deactivated.
-        for n in super::bits::ones(cpu.used.load(Relaxed)).filter(|&n| cpu.intid(n) == intid.0) {
+        for n in ones(cpu.notes().used()).filter(|&n| cpu.intid(n) == intid.0) {
             let value = lrs.read(n);
             if value & HW == 0 {
-                lrs.write(n, value | lr::EOI);
-                super::bank::set(&cpu.eoi, 1 << n);
+                lrs.write(n, report_end(cpu, n, value));
                 cpu.hw.store(pack(intid, pintid), Relaxed);
             }
         }
