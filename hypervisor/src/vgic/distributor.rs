@@ -256,11 +256,11 @@ impl Vgic {
 /// The SPI (0 is INTID 32) whose IROUTER is at `offset`, either half.
 fn router_number(offset: u64) -> Option<usize> {
     let n = (offset - 0x6000) / 8;
-    (32..u64::from(INTIDS)).contains(&n).then_some((n - 32) as usize & (SPIS as usize - 1))
+    (32..u64::from(INTIDS)).contains(&n).then(|| (n - 32) as usize & (SPIS as usize - 1))
 }
 
 /// The number of the first of 16 SPIs whose ICFGR is at `offset`.
 fn spi_sixteen(offset: u64) -> Option<u32> {
     let n = (offset - 0xc00) / 4 * 16;
-    (32..u64::from(INTIDS)).contains(&n).then_some((n - 32) as u32)
+    (32..u64::from(INTIDS)).contains(&n).then(|| (n - 32) as u32)
 }

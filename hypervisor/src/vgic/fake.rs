@@ -109,6 +109,9 @@ impl FakeLrs {
 
     /// The guest ends an interrupt: drops its priority and, with EOImode 0, deactivates it.
     pub fn end(&self, intid: u32) {
+        if intid == SPURIOUS {
+            return;
+        }
         let all = self.apr[0].get() | self.apr[1].get();
         let top = all & all.wrapping_neg();
         for apr in &self.apr {

@@ -1,1 +1,139 @@
-//! x
+//! Posters on other threads while the owner flushes: nothing is lost, nothing comes twice.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::thread;
+
+use super::machine::*;
+use crate::ids::IntId;
+use crate::vgic::fake::{FakeLrs, SPURIOUS};
+
+const ROUNDS: u32 = 20_000;
+
+/// Each poster posts its interrupts, and each one again only when the guest has taken it, so that each post must be taken
+/// exactly once.
+#[test]
+fn every_post_of_other_threads_is_taken_exactly_once() {
+    for count in [1, 4] {
+        let vgic = booted(2);
+        let taken = [const { AtomicU32::new(0) }; 96];
+        let kicked = AtomicBool::new(false);
+        let done = AtomicU32::new(0);
+        let posters: [&[u32]; 3] = [&[1, 2, 3, 64, 65], &[4, 5, 66, 67, 68, 69], &[6, 18, 70, 71]];
+        thread::scope(|scope| {
+            for mine in posters {
+                let (vgic, taken, kicked, done) = (&vgic, &taken, &kicked, &done);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        for &intid in mine {
+                            let mut kick = |_| kicked.store(true, SeqCst);
+                            match intid {
+                                0..16 => vgic.send_sgi(V1, sgi(u64::from(intid), 1), &mut kick),
+                                16..32 => vgic.post_private(V0, IntId(intid), &mut kick),
+                                _ => vgic.post_spi(IntId(intid), &mut kick),
+                            }
+                        }
+                        for &intid in mine {
+                            let mut spins = 0u64;
+                            while taken[intid as usize].load(SeqCst) != round + 1 {
+                                spins += 1;
+                                assert!(spins < 2_000_000_000, "INTID {intid} of round {round} is lost");
+                                thread::yield_now();
+                            }
+                        }
+                    }
+                    done.fetch_add(1, SeqCst);
+                });
+            }
+            let lrs = FakeLrs::open(count);
+            // PPI 18 is edge-triggered here.
+            redist_write(&vgic, V0, SGI_BASE + 0xc04, 4, 0b10 << (2 * 2));
+            while done.load(SeqCst) != 3 {
+                // The guest comes back to the hypervisor when it was kicked, or by a maintenance interrupt: never else.
+                let exit = kicked.swap(false, SeqCst);
+                if exit && vgic.attention(V0) {
+                    assert!(vgic.flush(V0, &lrs).is_empty());
+                }
+                if lrs.maintenance_asserted() {
+                    assert!(vgic.maintenance(V0, &lrs).is_empty());
+                }
+                lrs.check();
+                let intid = lrs.acknowledge();
+                if intid == SPURIOUS {
+                    thread::yield_now();
+                } else {
+                    lrs.end(intid);
+                    taken[intid as usize].fetch_add(1, SeqCst);
+                }
+            }
+            assert_eq!(lrs.acknowledge(), SPURIOUS, "nothing twice");
+        });
+    }
+}
+
+/// Another vCPU enables and disables, re-routes to and fro; two owners take; each post is taken once, by either.
+#[test]
+fn posts_survive_enabling_and_routing_by_others() {
+    const SPIS: std::ops::Range<u32> = 64..72;
+    let vgic = booted(2);
+    let taken = [const { AtomicU32::new(0) }; 96];
+    let kicked = [const { AtomicBool::new(false) }; 2];
+    let stop = AtomicBool::new(false);
+    let rounds = ROUNDS / 4;
+    thread::scope(|scope| {
+        for vcpu in [V0, V1] {
+            let (vgic, taken, kicked, stop) = (&vgic, &taken, &kicked, &stop);
+            scope.spawn(move || {
+                let lrs = FakeLrs::open(2);
+                let mut n = 0u64;
+                while !stop.load(SeqCst) {
+                    let kick = |other: crate::ids::VcpuIndex| kicked[other.index()].store(true, SeqCst);
+                    let mut exit = kicked[vcpu.index()].swap(false, SeqCst);
+                    n += 1;
+                    if n.is_multiple_of(7) {
+                        // A trap: this vCPU changes one SPI.
+                        let intid = 64 + n / 7 % 8;
+                        let (offset, size, value) = match n / 56 % 4 {
+                            0 => (0x188, 4, 1 << (intid - 64)),
+                            1 => (0x108, 4, 0xff),
+                            _ => (0x6000 + 8 * intid, 8, n / 3 % 2),
+                        };
+                        vgic.dist_write(vcpu, &lrs, offset, size, value, &mut { kick });
+                        vgic.dist_write(vcpu, &lrs, 0x108, 4, 0xff, &mut { kick });
+                        exit = true;
+                    }
+                    if exit && vgic.attention(vcpu) {
+                        vgic.flush(vcpu, &lrs).for_each(kick);
+                    }
+                    if lrs.maintenance_asserted() {
+                        vgic.maintenance(vcpu, &lrs).for_each(kick);
+                    }
+                    lrs.check();
+                    let intid = lrs.acknowledge();
+                    if intid != SPURIOUS {
+                        lrs.end(intid);
+                        taken[intid as usize].fetch_add(1, SeqCst);
+                    }
+                    thread::yield_now();
+                }
+            });
+        }
+        for round in 0..rounds {
+            for intid in SPIS {
+                vgic.post_spi(IntId(intid), &mut |vcpu| kicked[vcpu.index()].store(true, SeqCst));
+            }
+            for intid in SPIS {
+                let mut spins = 0u64;
+                while taken[intid as usize].load(SeqCst) != round + 1 {
+                    spins += 1;
+                    assert!(spins < 2_000_000_000, "INTID {intid} of round {round} is lost");
+                    thread::yield_now();
+                }
+            }
+        }
+        stop.store(true, SeqCst);
+    });
+    for intid in SPIS {
+        assert_eq!(taken[intid as usize].load(SeqCst), rounds, "INTID {intid}");
+    }
+}

@@ -24,6 +24,14 @@ pub fn dist_write(vgic: &Vgic, offset: u64, size: u8, value: u64) {
     vgic.dist_write(V0, &FakeLrs::new(1), offset, size, value, &mut anybody);
 }
 
+pub fn dist_read(vgic: &Vgic, offset: u64, size: u8) -> u64 {
+    vgic.dist_read(V0, &FakeLrs::new(1), offset, size)
+}
+
+pub fn redist_read(vgic: &Vgic, vcpu: VcpuIndex, offset: u64, size: u8) -> u64 {
+    vgic.redist_read(vcpu, &FakeLrs::new(1), vcpu, offset, size)
+}
+
 pub fn redist_write(vgic: &Vgic, vcpu: VcpuIndex, offset: u64, size: u8, value: u64) {
     assert!(offset < REDISTRIBUTOR_SIZE);
     vgic.redist_write(vcpu, &FakeLrs::new(1), vcpu, offset, size, value, &mut anybody);
