@@ -273,13 +273,17 @@ fn retire(cpu: &'static Cpu, vcpu: &'static Vcpu) {
     if cpu.resident.get().is_some_and(|resident| core::ptr::eq(resident, vcpu)) {
         unbind(cpu);
         arch::stop_virtual_timer();
-        if vcpu.vm.vgic.save(vcpu.index, &HardwareListRegisters, false).timer_active {
+        let saved = vcpu.vm.vgic.save(vcpu.index, &HardwareListRegisters, false);
+        if saved.timer_active {
             arch::deactivate(cpu.system.timers.virt);
         }
+        wake::notify_set(cpu, vcpu, saved.wake);
         cpu.fp_used.set(false);
         cpu.resident.set(None);
         vcpu.set_resident(None);
     }
+    // Shared interrupts that it had not acknowledged may go elsewhere by now.
+    wake::notify_set(cpu, vcpu, vcpu.vm.vgic.reset_vcpu(vcpu.index));
     if cpu.fp_owner.get().is_some_and(|owner| core::ptr::eq(owner, vcpu)) {
         cpu.fp_owner.set(None);
     }

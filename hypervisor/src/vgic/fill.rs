@@ -160,6 +160,20 @@ impl Vgic {
     /// Fills free list registers by priority; whether some interrupts are left that wait for one.
     fn fill(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters, wake: &mut VcpuSet) -> bool {
         let cpu = self.cpu(vcpu);
+        for _ in 0..4 {
+            let waiting = self.fill_once(vcpu, lrs, wake);
+            if !waiting || free_slot(cpu, lrs).is_none() {
+                return waiting;
+            }
+            // One has made room for another whose cause then went away (another CPU did that). Once more.
+        }
+        // Not for ever: at the next entry.
+        cpu.signal();
+        true
+    }
+
+    fn fill_once(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters, wake: &mut VcpuSet) -> bool {
+        let cpu = self.cpu(vcpu);
         let mut waiting = false;
         let mut want = self.wanted(cpu) & !self.in_list_registers(cpu);
         while want != 0 {
@@ -181,10 +195,6 @@ impl Vgic {
             } else {
                 *wake |= self.place_spi(vcpu, lrs, slot, intid);
             }
-        }
-        if waiting && free_slot(cpu, lrs).is_some() {
-            // One that made room for another whose cause then went away. Once more at the next entry.
-            cpu.signal();
         }
         waiting
     }

@@ -241,8 +241,15 @@ impl Vgic {
     /// Owner: flushes, then says whether the loaded vCPU has an interrupt to take, so that its WFI must not block.
     /// The second value: other vCPUs that are to be notified, as with [`Vgic::flush`].
     pub fn pending_here(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> (bool, VcpuSet) {
-        let wake = if self.attention(vcpu) { self.flush(vcpu, lrs) } else { VcpuSet::EMPTY };
         let cpu = self.cpu(vcpu);
+        let wake = if !cpu.notes().is_plain() {
+            // The guest may have ended one whose maintenance interrupt is still on its way.
+            self.flush_all(vcpu, lrs)
+        } else if self.attention(vcpu) {
+            self.flush(vcpu, lrs)
+        } else {
+            VcpuSet::EMPTY
+        };
         let backlog = cpu.notes().control() != control::EN;
         let pending = bits::ones(cpu.notes().used()).any(|n| lrs.read(n) & lr::STATE == lr::PENDING);
         (backlog || pending, wake)

@@ -1,5 +1,7 @@
 //! Software-generated interrupts: a write to ICC_SGI1R_EL1 (IHI 0069, 12.2.20), which always traps.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use super::Vgic;
 use crate::ids::VcpuIndex;
 
@@ -9,9 +11,9 @@ const IRM: u64 = 1 << 40;
 const BEYOND: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32 | 0xff << 16;
 
 impl Vgic {
-    /// vCPU `sender` wrote `value` to ICC_SGI1R_EL1 (or, with one security state, to ICC_ASGI1R_EL1 or ICC_SGI0R_EL1, which is
-    /// the caller's choice): the SGI becomes pending at its targets. Targets that don't exist are ignored. `notify` is called
-    /// for each other vCPU that now has something to take; the sender has its attention set.
+    /// vCPU `sender` wrote `value` to ICC_SGI1R_EL1: the SGI becomes pending at its targets, if it is in group 1 there. Targets
+    /// that don't exist are ignored. `notify` is called for each other vCPU that now has something to take; the sender has
+    /// its attention set.
     #[inline]
     pub fn send_sgi(&self, sender: VcpuIndex, value: u64, notify: &mut impl FnMut(VcpuIndex)) {
         let mut targets = if value & IRM != 0 {
@@ -25,6 +27,11 @@ impl Vgic {
         while targets != 0 {
             let vcpu = VcpuIndex(targets.trailing_zeros() as u8);
             targets &= targets - 1;
+            // Only one that its target has in group 1.
+            let bit = bit & self.cpu(vcpu).group1.load(Relaxed);
+            if bit == 0 {
+                continue;
+            }
             if vcpu == sender {
                 self.latch_own(vcpu, bit);
             } else if self.latch_private(vcpu, bit) {

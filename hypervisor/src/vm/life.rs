@@ -62,7 +62,7 @@ fn start(cpu: &'static Cpu, vcpu: &'static Vcpu, entry: u64, x0: u64) {
     // the first of a VM of which nothing runs).
     let Some(mut held) = (unsafe { Held::of(vcpu) }) else { return };
     held.reset(entry, x0, vcpu.mpidr());
-    vcpu.vm.vgic.reset_vcpu(vcpu.index);
+    scheduler::notify_set(cpu, vcpu, vcpu.vm.vgic.reset_vcpu(vcpu.index));
     vcpu.vm.enter();
     scheduler::start(cpu, vcpu);
 }

@@ -115,6 +115,7 @@ fn groups_decide_what_is_given_and_how() {
     // SGI 2 goes to group 0, as does nothing else.
     write(&vgic, &lrs, 0x80, !(1u64 << 2) & 0xffff_ffff);
     dist_write(&vgic, 0, 4, 0b10);
+    // Nothing but group 1 is on.
     vgic.post_private(V0, IntId(2), &mut anybody);
     vgic.post_private(V0, IntId(3), &mut anybody);
     enter(&vgic, V0, &lrs);
@@ -232,6 +233,10 @@ fn sgis_find_their_targets() {
         assert!(send(beyond | sgi(7, 0b1111)).is_empty());
     }
     assert!([0, 1, 2, 3].iter().all(|&v| pending(v) & 1 << 7 == 0));
+    // One that its target has in group 0 is not for ICC_SGI1R_EL1.
+    redist_write(&vgic, V0, SGI_BASE + 0x80, 4, !(1u64 << 9) & 0xffff_ffff);
+    assert_eq!(send(sgi(9, 0b101)), [2]);
+    assert_eq!(pending(0) & 1 << 9, 0);
     // One that is disabled is kept and not told.
     redist_write(&vgic, V0, SGI_BASE + 0x180, 4, 1 << 8);
     assert!(send(sgi(8, 1)).is_empty());

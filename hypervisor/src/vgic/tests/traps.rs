@@ -42,6 +42,17 @@ fn trap_11_wfi_does_not_block_on_what_is_in_a_list_register() {
 }
 
 #[test]
+fn trap_11_wfi_does_not_block_on_a_line_whose_maintenance_interrupt_is_on_its_way() {
+    let vgic = booted(1);
+    let lrs = FakeLrs::open(4);
+    vgic.set_spi_line(IntId(33), true, &mut anybody);
+    enter(&vgic, V0, &lrs);
+    assert_eq!(lrs.acknowledge(), 33);
+    lrs.end(33);
+    assert!(vgic.pending_here(V0, &lrs).0);
+}
+
+#[test]
 fn trap_12_a_timer_in_flight_moves_with_its_vcpu() {
     let vgic = booted(1);
     let (here, there) = (FakeLrs::open(4), FakeLrs::new(4));
