@@ -224,7 +224,7 @@ impl Load {
         let (mut load, known) = match name {
             "messaging" => (
                 Load::Messaging(Messaging::default()),
-                "groups, fds, loops, size, mode, carrier, runs, buffer, tick_us, preempt_us",
+                "groups, fds, loops, size, mode, carrier, runs, buffer, tick_us, preempt_us, details",
             ),
             "micro" => (Load::Micro { ops: Ops::ALL, n: 1000 }, "ops, n"),
             "idle" => (Load::Idle { milliseconds: 1000 }, "seconds"),
@@ -298,6 +298,11 @@ fn set_messaging(m: &mut Messaging, key: &str, value: &str) -> Option<&'static s
             m.buffer = bad.is_none().then_some(buffer);
             return bad;
         }
+        "details" => match value {
+            "on" => m.details = true,
+            "off" => m.details = false,
+            _ => return Some("on or off"),
+        },
         "mode" => match value {
             "process" => m.mode = Mode::Process,
             "thread" => m.mode = Mode::Thread,

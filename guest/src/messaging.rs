@@ -55,6 +55,8 @@ pub struct Messaging {
     /// How many microseconds less than the running task a woken one must have run to preempt it; none: only
     /// the tick preempts.
     pub preempt_us: Option<u32>,
+    /// Whether the report has all parameters and the scheduler's counters.
+    pub details: bool,
 }
 
 impl Default for Messaging {
@@ -70,6 +72,7 @@ impl Default for Messaging {
             buffer: None,
             tick_us: 4000,
             preempt_us: Some(0),
+            details: false,
         }
     }
 }

@@ -12,6 +12,9 @@ pub const WHOLE_VM: u64 = !0;
 /// MEASURE's operation: the VMID allocator's fast path.
 pub const MEASURE_VMID: u64 = 0;
 
+/// Odometer's UID as four words (docs/hypercalls.md).
+const UID: [u32; 4] = [0x6d6f_646f, 0x7265_7465, 0x7261_0080, 0x3436_6863];
+
 /// Whether we run under Odometer. Asked once: PSCI 1.0, SMCCC_VERSION among PSCI_FEATURES, and only then the vendor's
 /// UID, because firmware without SMCCC may do anything with a function that it doesn't know. (An undefined
 /// HVC is survived all the same.)
@@ -40,12 +43,7 @@ fn ask() -> bool {
         return false;
     }
     let Some(uid) = ask(psci::VENDOR_UID, 0) else { return false };
-    // A hypervisor that doesn't have the range says NOT_SUPPORTED; another one that has it isn't told apart by
-    // the UID alone, so one of our own functions must answer too.
-    if uid[0] as u32 == u32::MAX {
-        return false;
-    }
-    ask(psci::READ_COUNTER, WHOLE_VM).is_some_and(|answer| answer[0] == 0)
+    uid.map(|word| word as u32) == UID
 }
 
 /// One of this VM's counters.
