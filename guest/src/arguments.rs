@@ -330,7 +330,7 @@ fn number(value: &str, min: u32, max: u32, range: &'static str, out: &mut u32) -
 
 /// Seconds with up to three decimals.
 fn seconds(value: &str, milliseconds: &mut u64) -> Option<&'static str> {
-    const RANGE: &str = "0.001 to 86400 seconds";
+    const RANGE: &str = "0 to 86400 seconds";
     let (whole, part) = value.split_once('.').unwrap_or((value, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(part) || part.len() > 3 {
@@ -339,7 +339,7 @@ fn seconds(value: &str, milliseconds: &mut u64) -> Option<&'static str> {
     let thousandths = part.parse::<u64>().unwrap_or(0) * 10u64.pow(3 - part.len() as u32);
     let total = whole.parse::<u64>().ok().and_then(|s| s.checked_mul(1000)).map(|ms| ms + thousandths);
     match total {
-        Some(ms) if (1..=86_400_000).contains(&ms) => {
+        Some(ms) if (0..=86_400_000).contains(&ms) => {
             *milliseconds = ms;
             None
         }

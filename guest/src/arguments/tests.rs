@@ -20,6 +20,7 @@ fn every_parameter_is_read() {
     assert_eq!(m.preempt_us, None);
     assert_eq!(Load::parse("load=micro n=5").unwrap(), Load::Micro { ops: Ops::ALL, n: 5 });
     assert_eq!(Load::parse("load=idle seconds=0.25").unwrap(), Load::Idle { milliseconds: 250 });
+    assert_eq!(Load::parse("load=idle seconds=0").unwrap(), Load::Idle { milliseconds: 0 });
     assert_eq!(
         Load::parse("load=spin masked=on seconds=2").unwrap(),
         Load::Spin { milliseconds: 2000, masked: true }
@@ -62,7 +63,7 @@ fn what_is_wrong_is_named_with_what_is_right() {
         let text = format!("load=messaging {bad}");
         assert!(matches!(Load::parse(&text), Err(ArgumentError::BadValue { .. })), "{bad}");
     }
-    for bad in ["0", "-1", "1.2345", ".5", "1.", "x", "99999999999999999999", "86400.001", "0.0"] {
+    for bad in ["-1", "1.2345", ".5", "1.", "x", "99999999999999999999", "86400.001"] {
         let text = format!("load=idle seconds={bad}");
         assert!(matches!(Load::parse(&text), Err(ArgumentError::BadValue { .. })), "{bad}");
     }
