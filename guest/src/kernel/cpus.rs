@@ -9,7 +9,7 @@ use crate::sync::{Lock, Masked, relax};
 
 /// The SGI that says: look for a job.
 pub const SGI_JOB: u32 = 0;
-/// The SGI that wakes an idle CPU: there is a task.
+/// The SGI that says: there is a task.
 pub const SGI_KICK: u32 = 1;
 /// The SGI that the micro load measures.
 pub const SGI_MEASURE: u32 = 2;
@@ -45,6 +45,8 @@ pub struct Cpu {
     pub since: AtomicU64,
     /// Written by all: a task is queued here that should run before the one that does.
     pub wants_switch: AtomicBool,
+    /// Set by who sends it the SGI for tasks, cleared by its handler.
+    pub kicked: AtomicBool,
     /// TTBR0_EL1 as it stands.
     pub space: AtomicU64,
     /// The tick is armed.
@@ -53,7 +55,7 @@ pub struct Cpu {
     pub switches: AtomicU64,
     /// Ticks.
     pub ticks: AtomicU64,
-    /// SGIs sent to CPUs that are idle or should switch.
+    /// SGIs sent to CPUs for which a task has been queued.
     pub kicks: AtomicU64,
     /// Waits for an interrupt when idle.
     pub waits: AtomicU64,
@@ -77,6 +79,7 @@ impl Cpu {
             previous: AtomicU16::new(NONE),
             since: AtomicU64::new(0),
             wants_switch: AtomicBool::new(false),
+            kicked: AtomicBool::new(false),
             space: AtomicU64::new(0),
             ticking: AtomicBool::new(false),
             switches: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 
 use crate::carrier::{Carrier, Wake};
 use crate::queue::{Queue, TaskId};
-use crate::sync::{Lock, Masked};
+use crate::sync::{Lock, Masked, relax};
 
 use super::tasks;
 
@@ -26,6 +26,7 @@ impl Pipe {
 
     /// Writes at least one byte of `data`, waiting for room; returns how many.
     pub fn write(&self, data: &[u8]) -> usize {
+        enter();
         let _masked = Masked::new();
         loop {
             let mut state = self.state.lock();
@@ -47,6 +48,7 @@ impl Pipe {
 
     /// Reads at least one byte into `out`, waiting for it; returns how many.
     pub fn read(&self, out: &mut [u8]) -> usize {
+        enter();
         let _masked = Masked::new();
         loop {
             let mut state = self.state.lock();
@@ -105,6 +107,14 @@ impl Pipe {
         state.carrier.clear();
         left
     }
+}
+
+/// What a system call begins with: a hint. An emulator that runs one CPU at a time (QEMU with `thread=single` or
+/// `-icount`) goes on with another one here, so that tasks on several CPUs meet as they do where CPUs run at once,
+/// instead of each CPU doing all of its work in one turn.
+#[inline(always)]
+fn enter() {
+    relax();
 }
 
 fn wake_all(queue: &mut Queue) {

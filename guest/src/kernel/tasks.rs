@@ -1,9 +1,10 @@
 //! Tasks: kernel threads with a stack each and, in process mode, an address space; a run queue for each CPU,
 //! preemption by the tick, idle by WFI without a tick, wake-ups across CPUs by SGI.
 //!
-//! A task that wakes goes to an idle CPU if there is one, which an SGI wakes. If there is none it preempts the
-//! task on the CPU where it ran last when it has had less of the CPU than that (by a granularity, and with no more
-//! than [`CREDIT`] for having slept), much as Linux' fair scheduler decides; on another CPU by SGI too.
+//! A task that wakes goes to an idle CPU if there is one, else to the CPU where it ran last; if that is another
+//! one it is told by SGI, as Linux does between CPUs that are not known to share a cache (in a VM: all). There
+//! the task preempts the running one when it has had less of the CPU (by a granularity, and with no more than
+//! [`CREDIT`] for having slept), much as Linux' fair scheduler decides.
 //!
 //! A task that is about to sleep puts itself on a wait queue and leaves; whoever takes it from there queues it
 //! to run, once. `on_cpu` says that its stack is in use: it is queued where it runs until it has left it, and no
@@ -169,9 +170,12 @@ fn make_ready(id: TaskId, cpu: usize, place: Place) -> bool {
     idle.is_some()
 }
 
+/// Sends the SGI, unless one is on its way: whoever handles that sees what has been queued before this.
 fn kick(index: usize) {
-    cpus::count(&cpus::this().kicks);
-    cpus::send(index, cpus::SGI_KICK);
+    if !cpus::get(index).kicked.swap(true, Ordering::SeqCst) {
+        cpus::count(&cpus::this().kicks);
+        cpus::send(index, cpus::SGI_KICK);
+    }
 }
 
 /// Wakes a task that was taken from a wait queue. Interrupts are masked. Where it should preempt the caller,
@@ -183,11 +187,11 @@ pub fn wake(id: TaskId) {
     // While it is still leaving its stack only the CPU where it does so may run it next.
     let index = if task.on_cpu.load(Ordering::Acquire) { last } else { scheduler.run.choose(last) };
     let preempts = preempts(task, cpus::get(index));
-    if make_ready(id, index, if preempts { Place::Next } else { Place::Last }) || !preempts {
-        return;
+    if preempts {
+        cpus::get(index).wants_switch.store(true, Ordering::Relaxed);
     }
-    let asked = cpus::get(index).wants_switch.swap(true, Ordering::Relaxed);
-    if index != cpu::index() && !asked {
+    let kicked = make_ready(id, index, if preempts { Place::Next } else { Place::Last });
+    if index != cpu::index() && !kicked {
         kick(index);
     }
 }
@@ -302,8 +306,9 @@ fn arm_tick(cpu: &Cpu) {
     cpu::arm_timer(cpu::counter() + scheduler().times.tick);
 }
 
-/// The SGI that wakes an idle CPU or asks a busy one to switch.
+/// The SGI that says that a task has been queued here.
 pub fn kicked() {
+    cpus::this().kicked.store(false, Ordering::SeqCst);
     if SCHEDULER.get().is_some() && usize::from(current()) >= scheduler().run.cpus() {
         give_way();
     }
