@@ -64,7 +64,7 @@ impl Run {
             bootargs,
             ..Vm::new(name, Arc::clone(guest))
         };
-        let idle = || "load=idle seconds=0".to_string();
+        let idle = || "load=idle seconds=0.001".to_string();
         match self {
             Self::Operations | Self::Native => vec![vm("micro", 2, &[0, 1], operations())],
             Self::Switch => vec![
@@ -99,8 +99,12 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
     let shaped = args.cpus.is_some() || args.vms.is_some() || args.vcpus.is_some() || args.memory.is_some();
     let loaded = [args.groups, args.fds, args.loops, args.runs].iter().any(Option::is_some);
     ensure!(
-        !shaped && !loaded && args.setup.is_none() && args.load == LoadName::Messaging,
-        "--setup, --load, --cpus, --vms, --vcpus, --memory and hackbench's parameters are not for `bench micro`: its \
+        !shaped
+            && !loaded
+            && args.setup.is_none()
+            && args.threads.is_none()
+            && args.load == LoadName::Messaging,
+        "--setup, --load, --threads, --cpus, --vms, --vcpus, --memory and hackbench's parameters are not for `bench micro`: its \
          machines are fixed"
     );
     let programs = image::build()?;
@@ -124,16 +128,13 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
         let name = format!("{}, trial {}", job.run.name(), job.trial + 1);
         let mut step = progress.step(&name);
         let mut count = 0;
-        let captured = capture::capture(&job.launch, &Limits::default(), &mut |line| {
+        let log = format!("micro-{:?}-{}.log", job.run, job.trial + 1).to_lowercase();
+        let log = args.logs.as_ref().map(|logs| logs.join(log));
+        let captured = capture::capture(&job.launch, &Limits::default(), log.as_deref(), &mut |line| {
             count += usize::from(line.contains("@guest "));
             step.note(format!("{count} results"));
         })
         .context(name)?;
-        if let Some(logs) = &args.logs {
-            let log = logs.join(format!("micro-{:?}-{}.log", job.run, job.trial + 1).to_lowercase());
-            std::fs::write(&log, captured.lines.join("\n") + "\n")
-                .with_context(|| format!("--logs: writing {}", log.display()))?;
-        }
         step.done();
         Ok(captured)
     })?;

@@ -118,7 +118,8 @@ impl Results {
 pub fn text(results: &Results) -> String {
     let unit = if results.exact() { "instructions" } else { "ns (emulated)" };
     let mut table =
-        Table::new(["operation", "", unit, "min", "max", "at most", "", "Xen", "KVM", "none", "none, here"]);
+        Table::new(["operation", "", unit, "min", "max", "at most", "", "Xen", "KVM", "none", "none, here"])
+            .left(2);
     let optional = |value: Option<f64>| value.map_or(String::new(), grouped);
     for operation in &OPERATIONS {
         let measured = results.operations.get(operation.name).cloned().unwrap_or_default();

@@ -61,6 +61,9 @@ pub struct BenchArgs {
     /// Let executed instructions drive the clock: one is one nanosecond, and runs repeat
     #[arg(long)]
     pub deterministic: bool,
+    /// The emulator's threads: one for all CPUs, or one for each [default: single; multi for Linux guests]
+    #[arg(long, value_enum, conflicts_with = "deterministic")]
+    pub threads: Option<Threads>,
     /// hackbench's groups
     #[arg(long, value_name = "N")]
     pub groups: Option<u32>,
@@ -91,6 +94,15 @@ pub enum Kind {
     Vmid,
     /// Single operations: hypercall, interrupt, VM switch, ...
     Micro,
+}
+
+/// How the emulator runs its CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Threads {
+    /// One after the other on one thread
+    Single,
+    /// Each on a thread of its own
+    Multi,
 }
 
 /// What guests do.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{BenchArgs, LoadName};
+use super::{BenchArgs, LoadName, Threads};
 use crate::linux::{self, Hackbench, LinuxGuest};
 use crate::run;
 use crate::scenario::{Kernel, Machine, Scenario, Vm};
@@ -30,6 +30,8 @@ pub struct Setup {
     pub memory: u64,
     /// The hypervisor's options beside the policy.
     pub options: Vec<(String, String)>,
+    /// The emulator's threads, if the command line doesn't say.
+    pub threads: Threads,
     /// What the guests do.
     pub load: LoadName,
     /// hackbench's parameters.
@@ -48,6 +50,7 @@ impl Setup {
             vcpus: 2,
             memory: 8 << 20,
             options: Vec::new(),
+            threads: Threads::Single,
             load: LoadName::Messaging,
             hackbench: Hackbench { groups: 1, fds: 4, loops: 20, size: MESSAGE_BYTES, runs: 5 },
             linux: None,
@@ -66,6 +69,7 @@ impl Setup {
             cpus: 2,
             vms: 2,
             memory: 0,
+            threads: Threads::Multi,
             load: LoadName::Linux,
             hackbench: Hackbench { groups: 1, fds: 4, loops: 50, size: MESSAGE_BYTES, runs: 5 },
             ..Self::first()
@@ -164,6 +168,7 @@ impl Setup {
         let machine = Machine {
             cpus: self.cpus,
             cpu: args.cpu.clone(),
+            multi_threaded: !args.deterministic && args.threads.unwrap_or(self.threads) == Threads::Multi,
             deterministic: args.deterministic,
             qemu: args.qemu.clone(),
             ..Machine::default()

@@ -49,16 +49,12 @@ pub fn run(
     step: &mut Step,
 ) -> Result<Trial> {
     let mut ended = 0;
-    let captured = capture::capture(launch, limits, &mut |line| {
+    let captured = capture::capture(launch, limits, log, &mut |line| {
         if line.contains("@guest ") && line.contains("\"end\"") {
             ended += 1;
             step.note(format!("{ended} of {} guests have ended", setup.vms));
         }
     })?;
-    if let Some(log) = log {
-        std::fs::write(log, captured.lines.join("\n") + "\n")
-            .with_context(|| format!("--logs: writing {}", log.display()))?;
-    }
     measured(&captured, setup)
 }
 

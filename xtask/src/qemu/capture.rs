@@ -1,7 +1,8 @@
 //! A run without a person at the console: what it printed, with time-outs.
 
-use std::collections::VecDeque;
-use std::io::Read;
+use std::fs::File;
+use std::io::{LineWriter, Read, Write};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use crate::report::symbols;
 
 /// How many of the last lines are shown when something goes wrong.
 const SHOWN_LINES: usize = 25;
+/// How much of each.
+const SHOWN_CHARS: usize = 200;
 
 /// How long a run may take.
 #[derive(Debug, Clone, Copy)]
@@ -72,12 +75,25 @@ impl Captured {
     }
 }
 
-/// Runs QEMU until it ends by itself. `watch` sees each line as it comes.
+/// Runs QEMU until it ends by itself. `watch` sees each line as it comes, and `log` gets it, so that the console of a
+/// run that fails is kept, too.
 ///
 /// # Errors
 /// QEMU that can't be started or ends with an error, a fault of the hypervisor, a time-out, Ctrl-C; QEMU has
 /// ended then, and what it printed last is in the message.
-pub fn capture(launch: &Launch, limits: &Limits, watch: &mut dyn FnMut(&str)) -> Result<Captured> {
+pub fn capture(
+    launch: &Launch,
+    limits: &Limits,
+    log: Option<&Path>,
+    watch: &mut dyn FnMut(&str),
+) -> Result<Captured> {
+    let mut log = match log {
+        Some(path) => {
+            let file = File::create(path).with_context(|| format!("making the log {}", path.display()))?;
+            Some(LineWriter::new(file))
+        }
+        None => None,
+    };
     let mut process = Process::start(launch, false)?;
     // Open as long as QEMU runs: a closed standard input would be an end of file on the console.
     let _stdin = process.child.stdin.take();
@@ -92,6 +108,9 @@ pub fn capture(launch: &Launch, limits: &Limits, watch: &mut dyn FnMut(&str)) ->
             Ok(line) => {
                 last = Instant::now();
                 watch(&line);
+                if let Some(log) = &mut log {
+                    writeln!(log, "{line}").context("writing the log of the console")?;
+                }
                 if let Err(error) = captured.add(&line) {
                     break Err(error);
                 }
@@ -113,8 +132,10 @@ pub fn capture(launch: &Launch, limits: &Limits, watch: &mut dyn FnMut(&str)) ->
     captured.elapsed = started.elapsed();
     let outcome = outcome.and_then(|()| end(&mut process, &errors, &captured, launch));
     process.kill();
-    outcome.with_context(|| last_lines(&captured.lines))?;
-    Ok(captured)
+    match outcome {
+        Ok(()) => Ok(captured),
+        Err(error) => bail!("{error:#}\n{}", last_lines(&captured.lines)),
+    }
 }
 
 /// Judges how QEMU ended after its console closed.
@@ -164,8 +185,14 @@ fn last_lines(lines: &[String]) -> String {
     if lines.is_empty() {
         return "the console stayed empty".into();
     }
-    let shown: VecDeque<&str> = lines.iter().rev().take(SHOWN_LINES).map(String::as_str).collect();
-    let shown: Vec<String> = shown.iter().rev().map(|line| format!("    {line}")).collect();
+    let first = lines.len().saturating_sub(SHOWN_LINES);
+    let shown: Vec<String> = lines[first..]
+        .iter()
+        .map(|line| {
+            let cut = if line.chars().count() > SHOWN_CHARS { "..." } else { "" };
+            format!("    {}{cut}", line.chars().take(SHOWN_CHARS).collect::<String>())
+        })
+        .collect();
     format!("the console's last lines were\n{}", shown.join("\n"))
 }
 

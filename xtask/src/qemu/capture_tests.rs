@@ -25,7 +25,7 @@ fn run(script: &str, limits: &Limits) -> Result<Captured> {
 /// Another test's fork may hold the freshly written script open for a moment, and then it can't be started yet.
 fn patient(launch: &Launch, limits: &Limits) -> Result<Captured> {
     loop {
-        match capture(launch, limits, &mut |_| {}) {
+        match capture(launch, limits, None, &mut |_| {}) {
             Err(error) if format!("{error:#}").contains("Text file busy") => {
                 thread::sleep(Duration::from_millis(10));
             }
@@ -88,6 +88,6 @@ fn a_missing_program_names_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let mut launch = launch(&directory, "");
     launch.program = "/nonexistent/qemu".into();
-    let error = format!("{:#}", capture(&launch, &Limits::default(), &mut |_| {}).unwrap_err());
+    let error = format!("{:#}", capture(&launch, &Limits::default(), None, &mut |_| {}).unwrap_err());
     assert!(error.contains("/nonexistent/qemu") && error.contains("xtask setup"), "{error}");
 }

@@ -2,16 +2,23 @@
 
 use std::fmt;
 
-/// A table: a head, and rows of as many cells. The first column is flush left, the others flush right.
-#[derive(Debug, Clone, Default)]
+/// A table: a head, and rows of as many cells. The first columns are flush left, the others flush right.
+#[derive(Debug, Clone)]
 pub struct Table {
     rows: Vec<Vec<String>>,
+    left: usize,
 }
 
 impl Table {
     /// A table with this head.
     pub fn new<S: Into<String>>(head: impl IntoIterator<Item = S>) -> Self {
-        Self { rows: vec![head.into_iter().map(Into::into).collect()] }
+        Self { rows: vec![head.into_iter().map(Into::into).collect()], left: 1 }
+    }
+
+    /// Makes this many columns flush left, in place of one.
+    pub fn left(mut self, columns: usize) -> Self {
+        self.left = columns;
+        self
     }
 
     /// Adds a row.
@@ -36,7 +43,9 @@ impl fmt::Display for Table {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate() {
                 let width = widths[column];
-                line += &if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+                line += if column == 0 { "" } else { "  " };
+                line +=
+                    &if column < self.left { format!("{cell:<width$}") } else { format!("{cell:>width$}") };
             }
             writeln!(formatter, "{}", line.trim_end())?;
             if index == 0 {
@@ -79,6 +88,10 @@ mod tests {
             table.to_string(),
             "policy            time\n----------------------\nclear              1.5\nv3-no-clear  10.25 ± 1\n"
         );
+        let mut table = Table::new(["a", "b", "c"]).left(2);
+        table.row(["1", "x", "2"]);
+        table.row(["1", "long", "22"]);
+        assert_eq!(table.to_string(), "a  b      c\n-----------\n1  x      2\n1  long  22\n");
     }
 
     #[test]

@@ -31,8 +31,8 @@ enum Takes {
 const OPTIONS: &[(&str, Takes)] = &[
     ("vmid.policy", Takes::Word(&["clear", "v3-no-clear", "v3-clear-zero"])),
     ("vmid.bits", Takes::Number(4, 16)),
-    ("sched.slice_us", Takes::Number(10, 10_000_000)),
-    ("report.period_ms", Takes::Number(0, 3_600_000)),
+    ("sched.slice_us", Takes::Number(100, 10_000_000)),
+    ("report.period_ms", Takes::Number(0, 86_400_000)),
     ("console.prefix", Takes::Word(&["on", "off"])),
     ("stats.histograms", Takes::Word(&["on", "off"])),
 ];
