@@ -103,7 +103,7 @@ impl Bench {
         let mut file =
             BufWriter::new(File::create(log).with_context(|| format!("writing {}", log.display()))?);
         writeln!(file, "# {}", launch.behaviour().join(" "))?;
-        let captured = capture(&launch, &case.limits, &mut |line| {
+        let captured = capture(&launch, &case.limits, None, &mut |line| {
             // A log that can't be written is no reason to fail a run; the lines are kept here as well.
             let _ = writeln!(file, "{line}").and_then(|()| file.flush());
             lines.push(line.to_owned());
