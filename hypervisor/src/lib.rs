@@ -23,6 +23,7 @@ pub mod memory;
 pub mod platform;
 pub mod scheduler;
 pub mod stats;
+pub mod sync;
 #[cfg(target_os = "none")]
 pub mod system;
 pub mod vgic;

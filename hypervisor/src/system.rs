@@ -14,11 +14,11 @@ use crate::platform::uart::{Mmio32, Pl011Port};
 use crate::scheduler::queue::Links;
 use crate::scheduler::{self, CpuShared, IdleMask};
 use crate::stats::TickRate;
+use crate::sync::Mutex;
 use crate::vm::{Vcpu, Vm, layout};
 use crate::vmid::Allocator;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use spin::Once;
-use spin::mutex::SpinMutex;
 
 /// The shared state of the machine.
 pub struct System {
@@ -53,7 +53,7 @@ pub struct System {
     /// The VMID allocator.
     pub vmids: Allocator,
     /// Free memory.
-    pub frames: SpinMutex<Frames>,
+    pub frames: Mutex<Frames>,
     /// The console.
     pub console: MachineConsole,
     /// All CPUs.

@@ -131,7 +131,7 @@ pub fn start_others(system: &'static System, stacks: Stacks, nodes: &[CpuNode], 
                 log::error!("{id} (MPIDR {:#x}) was started and has not come up within a second", node.mpidr);
                 break;
             }
-            core::hint::spin_loop();
+            crate::sync::relax();
         }
     }
 }

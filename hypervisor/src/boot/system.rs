@@ -16,6 +16,7 @@ use crate::platform::uart::Pl011Port;
 use crate::scheduler::queue::Links;
 use crate::scheduler::{Cpu, CpuShared, IdleMask};
 use crate::stats::TickRate;
+use crate::sync::Mutex;
 use crate::system::{GuestLines, PortRegisters, System};
 use crate::vmid::Allocator;
 use alloc::boxed::Box;
@@ -23,7 +24,6 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use spin::Once;
-use spin::mutex::SpinMutex;
 
 /// Makes the machine's shared state.
 ///
@@ -78,7 +78,7 @@ pub fn make(
         parked_vttbr: parked.0,
         vmid_bits,
         vmids: Allocator::new(vmid_bits, nodes.len(), options.policy)?,
-        frames: SpinMutex::new(frames),
+        frames: Mutex::new(frames),
         console: Console::new(
             port,
             GuestLines,

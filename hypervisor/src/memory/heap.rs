@@ -1,17 +1,17 @@
 //! The heap: memory for what is made at boot. Nothing on the path of an exit allocates.
 
+use crate::sync::Mutex;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
 use linked_list_allocator::Heap;
-use spin::mutex::SpinMutex;
 
 /// The allocator behind `alloc`, empty until [`LockedHeap::init`].
-pub struct LockedHeap(SpinMutex<Heap>);
+pub struct LockedHeap(Mutex<Heap>);
 
 impl LockedHeap {
     /// A heap without memory.
     pub const fn empty() -> LockedHeap {
-        LockedHeap(SpinMutex::new(Heap::empty()))
+        LockedHeap(Mutex::new(Heap::empty()))
     }
 
     /// Gives it `bytes` of memory from `base`.

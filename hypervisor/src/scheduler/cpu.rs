@@ -6,12 +6,12 @@ use crate::arch::context::FaultArea;
 use crate::ids::CpuId;
 use crate::memory::address::Pa;
 use crate::stats::CpuStats;
+use crate::sync::Mutex;
 use crate::vm::{Vcpu, Vm};
 use crate::vmid::CpuSlot;
 use core::cell::{Cell, RefCell};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32};
-use spin::mutex::SpinMutex;
 
 /// What other CPUs may touch of a CPU.
 #[repr(align(64))]
@@ -23,7 +23,7 @@ pub struct CpuShared {
     /// How the kick is sent to it (ICC_SGI1R_EL1).
     pub kick_target: u64,
     /// Its ready vCPUs.
-    pub queue: SpinMutex<RunQueue>,
+    pub queue: Mutex<RunQueue>,
     /// How many they are: changed under the lock, read without.
     pub queued: AtomicU32,
     /// It runs a vCPU without a time limit, as nobody else was waiting: who queues one must kick it.
@@ -41,7 +41,7 @@ impl CpuShared {
             id,
             mpidr,
             kick_target,
-            queue: SpinMutex::new(RunQueue::default()),
+            queue: Mutex::new(RunQueue::default()),
             queued: AtomicU32::new(0),
             tickless: AtomicBool::new(false),
             online: AtomicBool::new(false),

@@ -15,6 +15,7 @@ use crate::device::pl031::Pl031;
 use crate::ids::{CpuId, MAX_CPUS, VcpuIndex, VmId};
 use crate::memory::address::Pa;
 use crate::memory::stage2::Stage2;
+use crate::sync::Mutex;
 use crate::vgic::Vgic;
 use crate::vmid::VmidCell;
 use alloc::string::String;
@@ -22,7 +23,6 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use spin::Once;
-use spin::mutex::SpinMutex;
 
 /// What a VM does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +122,7 @@ pub struct Vm {
     /// Its clock.
     pub rtc: Pl031,
     /// Its memory; `None` once it has been given back.
-    pub memory: SpinMutex<Option<VmMemory>>,
+    pub memory: Mutex<Option<VmMemory>>,
     /// What it boots.
     pub images: BootImages,
     /// Hypervisor memory for it beside its RAM, in bytes.
@@ -149,7 +149,7 @@ impl Vm {
             root: AtomicU64::new(0),
             cntvoff: AtomicU64::new(0),
             rtc: Pl031::default(),
-            memory: SpinMutex::new(None),
+            memory: Mutex::new(None),
             images,
             overhead_bytes: AtomicU64::new(0),
             frames_returned: AtomicU64::new(0),

@@ -10,12 +10,12 @@ pub(super) use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub(super) struct Lock<T>(Inner<T>);
 
 #[cfg(not(loom))]
-type Inner<T> = spin::mutex::SpinMutex<T>;
+type Inner<T> = crate::sync::Mutex<T>;
 #[cfg(loom)]
 type Inner<T> = loom::sync::Mutex<T>;
 
 #[cfg(not(loom))]
-pub(super) type Guard<'a, T> = spin::mutex::SpinMutexGuard<'a, T>;
+pub(super) type Guard<'a, T> = crate::sync::MutexGuard<'a, T>;
 #[cfg(loom)]
 pub(super) type Guard<'a, T> = loom::sync::MutexGuard<'a, T>;
 

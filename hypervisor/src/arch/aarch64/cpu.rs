@@ -114,3 +114,10 @@ pub fn own_stacks() -> crate::memory::address::PaRange {
     let base = cpu.stack - crate::boot::memory::STACK;
     PaRange::new(Pa(base), crate::boot::memory::STACK)
 }
+
+/// A hint that this CPU waits for another.
+#[inline(always)]
+pub fn yield_cpu() {
+    // SAFETY: a hint changes no state.
+    unsafe { asm!("yield", options(nomem, nostack, preserves_flags)) }
+}

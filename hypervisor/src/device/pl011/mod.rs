@@ -21,9 +21,9 @@
 mod state;
 
 use super::{AccessSize, part_of_word, word_of_write};
+use crate::sync::Mutex;
 use bitflags::bitflags;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use spin::Mutex;
 use state::{FR_RXFE, FR_TXFE, FR_TXFF, State};
 
 /// Size of its window in bytes.

@@ -33,6 +33,7 @@ use crate::device::AccessSize;
 use crate::device::pl011::{Effect, Pl011};
 use crate::ids::{MAX_VMS, VmId};
 use crate::stats::TickRate;
+use crate::sync::Mutex;
 use alloc::boxed::Box;
 use alloc::string::String;
 use arrayvec::ArrayVec;
@@ -41,7 +42,6 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::Seq
 use input::Escape;
 use output::{Staging, Turn};
 use set::VmSet;
-use spin::Mutex;
 
 /// Bytes that one caller sends for others at most, before it goes back to its own work.
 const BUDGET: usize = 2048;

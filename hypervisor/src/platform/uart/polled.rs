@@ -32,7 +32,7 @@ impl<'p, P: SerialPort> Polled<'p, P> {
                 self.port.send(byte);
                 return;
             }
-            core::hint::spin_loop();
+            crate::sync::relax();
         }
         self.stuck = true;
     }
@@ -51,7 +51,7 @@ impl<'p, P: SerialPort> Polled<'p, P> {
             if self.port.is_drained() {
                 return;
             }
-            core::hint::spin_loop();
+            crate::sync::relax();
         }
     }
 }
