@@ -114,6 +114,12 @@ impl UartLine for GuestLines {
 }
 
 impl System {
+    /// Ticks between two periodic reports, if there are any.
+    pub fn report_ticks(&self) -> Option<u64> {
+        let period = self.options.report_period_ms;
+        (period != 0).then(|| self.rate().from_us(u64::from(period) * 1000))
+    }
+
     /// Ticks to nanoseconds.
     pub fn rate(&self) -> TickRate {
         TickRate::new(self.counter_hz)

@@ -58,9 +58,18 @@ pub fn make(system: &'static System, stacks: Stacks, id: CpuId, vcpus: usize) ->
         fp_used: Cell::new(false),
         slice_end: Cell::new(0),
         armed: Cell::new(u64::MAX),
+        next_report: Cell::new(first_report(system, id)),
         mark: Cell::new(0),
         timers: RefCell::new(Timers::new(vcpus)),
     }))
+}
+
+/// When CPU `id` prints its first periodic report: the boot CPU does, if that is asked for.
+fn first_report(system: &System, id: CpuId) -> u64 {
+    match system.report_ticks() {
+        Some(period) if id == CpuId::BOOT => arch::counter().saturating_add(period),
+        _ => u64::MAX,
+    }
 }
 
 /// The SGIs and PPIs that a CPU takes.

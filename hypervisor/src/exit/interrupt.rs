@@ -4,7 +4,7 @@ use crate::arch::{self, HardwareListRegisters, context::Held};
 use crate::ids::IntId;
 use crate::platform::gic::Gic;
 use crate::scheduler::{self, Cpu};
-use crate::stats::Reason;
+use crate::stats::{Reason, collect};
 use crate::vm::Vcpu;
 use crate::vm::layout::TIMER_VIRT_INTID;
 
@@ -97,6 +97,9 @@ fn other(cpu: &'static Cpu, intid: IntId, running: Option<&'static Vcpu>) -> Rea
         Reason::IrqMaintenance
     } else if Some(intid) == system.uart {
         system.console.interrupt();
+        if system.console.take_report_request() {
+            collect::report_now(system);
+        }
         Reason::IrqDevice
     } else {
         // Nobody's: it would come again and again.

@@ -4,7 +4,7 @@ use super::cpu::{Cpu, CpuShared};
 use super::timers::Wake;
 use crate::arch;
 use crate::ids::{CpuId, VcpuIndex};
-use crate::stats::VcpuState;
+use crate::stats::{VcpuState, collect};
 use crate::system::System;
 use crate::vgic::VcpuSet;
 use crate::vm::{RunState, Vcpu, Vm, request};
@@ -68,14 +68,25 @@ pub fn start(cpu: &'static Cpu, target: &'static Vcpu) {
     queue(cpu, target);
 }
 
+/// Where a vCPU should run that nothing binds to a CPU: where it ran last if that waits, else on any that waits, else
+/// where it ran last. One that has not run yet goes where the fewest wait, so that siblings begin apart.
+fn choose(system: &System, here: CpuId, target: &Vcpu) -> CpuId {
+    match target.last_cpu() {
+        Some(last) if system.idle.contains(last) => last,
+        last => system.idle.any().or(last).unwrap_or_else(|| {
+            let others =
+                system.cpus.iter().filter(|cpu| cpu.online.load(Ordering::Relaxed) && cpu.id != here);
+            let shortest = others.min_by_key(|cpu| cpu.queued.load(Ordering::Relaxed));
+            shortest.map_or(here, |cpu| cpu.id)
+        }),
+    }
+}
+
 /// Queues a ready vCPU where it should run, and has that CPU look.
 fn queue(cpu: &'static Cpu, target: &'static Vcpu) {
     let system = cpu.system;
     let here = cpu.shared.id;
-    let chosen = target.pin.or(target.resident()).unwrap_or_else(|| {
-        let last = target.last_cpu().unwrap_or(here);
-        if system.idle.contains(last) { last } else { system.idle.any().unwrap_or(last) }
-    });
+    let chosen = target.pin.or(target.resident()).unwrap_or_else(|| choose(system, here, target));
     let Some(shared) = system.cpu(chosen) else { return };
     push(system, shared, target);
     if chosen == here {
@@ -111,7 +122,7 @@ pub fn limit_slice(cpu: &Cpu) {
 /// Sets the EL2 timer to `limit` or to the earliest wake-up, whichever is first.
 pub fn arm_timer(cpu: &Cpu, limit: u64) {
     let earliest = cpu.timers.try_borrow().ok().and_then(|timers| timers.earliest()).unwrap_or(u64::MAX);
-    let deadline = limit.min(earliest);
+    let deadline = limit.min(earliest).min(cpu.next_report.get());
     if cpu.armed.replace(deadline) != deadline {
         if deadline == u64::MAX {
             arch::disarm_el2_timer();
@@ -148,6 +159,12 @@ pub fn check_timers(cpu: &'static Cpu, running: Option<&Vcpu>) {
         {
             wake_blocked(cpu, vcpu);
         }
+    }
+    if now >= cpu.next_report.get() {
+        let period = cpu.system.report_ticks().unwrap_or(u64::MAX);
+        collect::report_now(cpu.system);
+        // From its end on: a report that takes longer than the period must not be all that the machine does.
+        cpu.next_report.set(arch::counter().saturating_add(period));
     }
     match running {
         Some(vcpu) if now >= cpu.slice_end.get() && cpu.shared.queued.load(Ordering::SeqCst) != 0 => {

@@ -92,9 +92,9 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
 }
 
 /// The counters while the machine runs on.
-pub fn report_now(cpu: &Cpu) {
+pub fn report_now(system: &System) {
     let now = arch::counter();
-    cpu.system.console.report(|out| counters(out, cpu.system, now));
+    system.console.report(|out| counters(out, system, now));
 }
 
 /// The last report: the counters, and the end.
