@@ -135,17 +135,25 @@ impl Compiler {
     /// Builds `core` and `alloc` with this compiler; `usual` is the one in use, which may have the linker.
     fn with_built_library(&self, usual: &Self) -> Result<Toolchain> {
         let mut envs = vec![("RUSTC_BOOTSTRAP".to_owned(), "1".to_owned())];
+        let mut libraries: Vec<PathBuf> = self.libraries.iter().cloned().collect();
         if self.rustc != usual.rustc {
             envs.push(("RUSTC".into(), text(&self.rustc)?));
         }
-        if let Some(libraries) = &self.libraries {
-            envs.push(("LD_LIBRARY_PATH".into(), text(libraries)?));
-        }
         if self.own_linker().is_none() {
-            let linker = usual.own_linker().or_else(system_linker);
-            let linker = linker.map_or_else(unpacked_linker, Ok)?;
+            let linker = match usual.own_linker().or_else(system_linker) {
+                Some(linker) => linker,
+                None => {
+                    let (linker, beside) = unpacked_linker()?;
+                    libraries.push(beside);
+                    linker
+                }
+            };
             let key = format!("CARGO_TARGET_{}_LINKER", TARGET.to_uppercase().replace('-', "_"));
             envs.push((key, text(&linker)?));
+        }
+        if !libraries.is_empty() {
+            let path = std::env::join_paths(libraries).context("a library's path has a colon in it")?;
+            envs.push(("LD_LIBRARY_PATH".into(), text(Path::new(&path))?));
         }
         Ok(Toolchain {
             cargo: paths::cargo(),
@@ -220,10 +228,7 @@ fn debian_dir() -> Result<PathBuf> {
 fn unpacked_debian() -> Result<Compiler> {
     let dir = debian_dir()?;
     let root = dir.join("root");
-    let compiler = || {
-        let libraries = root.join("usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
-        Compiler::ask(&root.join("usr/bin/rustc"), Some(&libraries))
-    };
+    let compiler = || Compiler::ask(&root.join("usr/bin/rustc"), Some(&libraries_in(&root)));
     if root.exists() {
         return compiler();
     }
@@ -237,11 +242,26 @@ fn unpacked_debian() -> Result<Compiler> {
     // A dry run leaves out what is installed already: then it would have been found in /usr.
     packages.retain(|package| needed_beside_the_compiler(package));
     apt.unpack(&packages, &dir)?;
+    prune(&root)?;
     let compiler = compiler()?;
     if !compiler.is_new_enough() {
         bail!("{} is too old: {}.{} or later is needed", compiler.version, OLDEST.0, OLDEST.1);
     }
     Ok(compiler)
+}
+
+/// Removes what building the library doesn't need (the compiler's own source, which is most of it).
+fn prune(root: &Path) -> Result<()> {
+    let sources = std::fs::read_dir(root.join("usr/src")).into_iter().flatten().flatten();
+    for source in sources {
+        for part in ["compiler", "src", "tests", "vendor"] {
+            let part = source.path().join(part);
+            if part.is_dir() {
+                std::fs::remove_dir_all(&part).with_context(|| format!("removing {}", part.display()))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Of the packages that installing Debian's compiler would bring: those that cross-compiling needs.
@@ -250,8 +270,8 @@ fn needed_beside_the_compiler(package: &str) -> bool {
         && !package.contains("-doc")
 }
 
-/// LLVM's linker from Debian, unpacked beside the compiler.
-fn unpacked_linker() -> Result<PathBuf> {
+/// LLVM's linker from Debian, unpacked beside the compiler, and the directory of libraries that it needs.
+fn unpacked_linker() -> Result<(PathBuf, PathBuf)> {
     let dir = debian_dir()?.join("lld");
     let root = dir.join("root");
     if !root.exists() {
@@ -262,7 +282,13 @@ fn unpacked_linker() -> Result<PathBuf> {
     }
     let llvm = std::fs::read_dir(root.join("usr/lib")).into_iter().flatten().flatten();
     let linkers = llvm.map(|entry| entry.path().join("bin/ld.lld"));
-    linkers.into_iter().find(|path| path.exists()).context("Debian's lld package has no ld.lld")
+    let linker = linkers.into_iter().find(|path| path.exists()).context("Debian's lld package has no ld.lld")?;
+    Ok((linker, libraries_in(&root)))
+}
+
+/// Where Debian's packages have their shared libraries.
+fn libraries_in(root: &Path) -> PathBuf {
+    root.join("usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH))
 }
 
 fn debian_apt(dir: &Path) -> Result<Apt> {
