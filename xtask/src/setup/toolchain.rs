@@ -282,7 +282,8 @@ fn unpacked_linker() -> Result<(PathBuf, PathBuf)> {
     }
     let llvm = std::fs::read_dir(root.join("usr/lib")).into_iter().flatten().flatten();
     let linkers = llvm.map(|entry| entry.path().join("bin/ld.lld"));
-    let linker = linkers.into_iter().find(|path| path.exists()).context("Debian's lld package has no ld.lld")?;
+    let linker =
+        linkers.into_iter().find(|path| path.exists()).context("Debian's lld package has no ld.lld")?;
     Ok((linker, libraries_in(&root)))
 }
 
