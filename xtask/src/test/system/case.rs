@@ -25,7 +25,7 @@ pub struct Outcome<'a> {
 pub enum Boots {
     /// The hypervisor with the bundle of a scenario, given as the text of its file.
     Scenario(String),
-    /// The hypervisor with these bytes for its initrd (or none) and this command line, on a machine with EL2 or without.
+    /// The hypervisor with these bytes for its initrd (or none) and this command line.
     Hypervisor {
         /// The initrd.
         initrd: Option<Vec<u8>>,
@@ -33,8 +33,8 @@ pub enum Boots {
         append: &'static str,
         /// The machine.
         machine: Machine,
-        /// Whether it has EL2.
-        virtualization: bool,
+        /// At which exception level it is entered.
+        level: Level,
     },
     /// Our own guest without a hypervisor, with this command line: the native floor.
     Native {
@@ -43,6 +43,17 @@ pub enum Boots {
         /// The machine.
         machine: Machine,
     },
+}
+
+/// The exception level at which the hypervisor is entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// The machine has no EL2.
+    El1,
+    /// As it should be.
+    El2,
+    /// The machine has no firmware at EL3, and the image is started as if it were that.
+    El3,
 }
 
 /// Which QEMU.

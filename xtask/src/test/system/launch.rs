@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
 
-use super::case::{Boots, Case, Emulator, Ends, Outcome};
+use super::case::{Boots, Case, Emulator, Ends, Level, Outcome};
+use super::el3;
 use crate::image::{self, Programs};
 use crate::qemu::capture::{Captured, capture};
 use crate::qemu::{Boot, Launch};
@@ -145,7 +146,19 @@ impl Bench {
                 let memory = scenario.machine_memory();
                 Prepared { boot, machine: scenario.machine.clone(), memory, scenario: Some(scenario) }
             }
-            Boots::Hypervisor { initrd, append, machine, virtualization } => {
+            Boots::Hypervisor { initrd, append, machine, level } => {
+                let mut machine = machine.clone();
+                let kernel = if *level == Level::El3 {
+                    machine.qemu.extend(["-machine".into(), "secure=on".into()]);
+                    let wrapped = scratch.join("odometer-at-el3");
+                    fs::write(
+                        &wrapped,
+                        el3::wrap(&fs::read(&odometer)?, self.programs.odometer.memory_bytes)?,
+                    )?;
+                    wrapped
+                } else {
+                    odometer
+                };
                 let initrd = match initrd {
                     Some(bytes) => {
                         let file = scratch.join("initrd");
@@ -155,8 +168,7 @@ impl Bench {
                     None => None,
                 };
                 let append = (*append).to_owned();
-                let boot = Boot { kernel: odometer, initrd, append, virtualization: *virtualization };
-                bare(boot, machine)
+                bare(Boot { kernel, initrd, append, virtualization: *level != Level::El1 }, &machine)
             }
             Boots::Native { append, machine } => {
                 let kernel = self.programs.guest.image.clone();

@@ -5,6 +5,7 @@
 
 mod case;
 mod cases;
+mod el3;
 mod expect;
 mod launch;
 
