@@ -1,8 +1,10 @@
 //! Writing the bundle: a FIT (flattened image tree, as in the Flat Image Tree specification) with external data.
 //!
 //! `/images` has each kernel, ramdisk and device tree once, whoever uses it; `/configurations/<vm>` names
-//! them and says how the VM is made (`odometer,vcpus` and so on). The data lie behind the tree, 4 KiB aligned, at
-//! `data-offset` from the tree's end rounded up to 4. The same scenario gives the same bytes.
+//! them and says how the VM is made (`odometer,vcpus` and so on). The data lie behind the tree, at
+//! `data-offset` from the tree's end rounded up to 4, and begin at multiples of 4 KiB of the file: loaders put it at the
+//! beginning of a page, and a VM can share what begins with a page (the hypervisor copies the rest). The same scenario gives
+//! the same bytes.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +16,7 @@ use vm_fdt::FdtWriter;
 use crate::scenario::kernel::Format;
 use crate::scenario::{Scenario, Vm};
 
-/// Each image's data begin at a multiple of this from the first one's.
+/// Each image's data begin at a multiple of this.
 const ALIGNMENT: usize = 4096;
 
 /// A written bundle.
@@ -121,10 +123,18 @@ pub fn write(scenario: &Scenario) -> Result<Bundle> {
         end >> 20
     );
 
-    let tree = tree(&images, &configurations).context("writing the bundle's device tree")?;
-    let mut bytes = tree;
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    let base = bytes.len();
+    let written = |images: &Images<'_>| -> Result<Vec<u8>> {
+        let mut bytes = tree(images, &configurations).context("writing the bundle's device tree")?;
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        Ok(bytes)
+    };
+    // Offsets count from the tree's end, and don't change its length: it is known once the tree has been written.
+    let base = written(&images)?.len();
+    let gap = base.next_multiple_of(ALIGNMENT) - base;
+    for image in &mut images.list {
+        image.offset += gap;
+    }
+    let mut bytes = written(&images)?;
     for image in &images.list {
         bytes.resize(base + image.offset, 0);
         bytes.extend_from_slice(image.bytes);

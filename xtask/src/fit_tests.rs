@@ -74,6 +74,7 @@ fn each_image_is_there_once_with_its_bytes_at_its_offset() {
     let base = number(&bundle.bytes[4..8]).next_multiple_of(4);
     let data = |name: &str| {
         let offset = base + number(&found[&format!("/images/{name}/data-offset")]);
+        assert!(offset.is_multiple_of(4096), "{name} can't be shared: its data begin at {offset:#x}");
         &bundle.bytes[offset..offset + number(&found[&format!("/images/{name}/data-size")])]
     };
     assert_eq!(data("kernel-1"), &scenario().vms[0].kernel.bytes[..]);
