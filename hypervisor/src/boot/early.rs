@@ -1,12 +1,12 @@
 //! Before the machine is known: a map of the image and the device tree, and a console to say what is wrong.
 
 use crate::arch;
-use crate::memory::address::{BLOCK_2M, PAGE_SIZE, Pa, PaRange};
+use crate::memory::address::{BLOCK_1G, BLOCK_2M, PAGE_SIZE, Pa, PaRange};
 use crate::memory::el2_map::{self, El2Map, El2MapError, Kind};
 use crate::memory::phys::Identity;
 use crate::memory::tables::Bump;
 use crate::platform::gic::Registers;
-use crate::platform::machine::{MAX_DTB_SIZE, UartNode, early_uart};
+use crate::platform::machine::{MAX_DTB_SIZE, UartNode, early_psci, early_uart};
 use core::fmt::{self, Write};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -147,15 +147,21 @@ impl Write for EarlyConsole {
 /// Entered at another exception level than 2: says so, with the MMU off, and stops.
 #[unsafe(no_mangle)]
 extern "C" fn wrong_exception_level(dtb: u64, level: u64) -> ! {
+    // Who starts an image at EL3 is no loader that follows the boot protocol, and may have left the device tree where
+    // firmware finds it, at the start of RAM: at a multiple of 1 GiB on the machines that we know.
+    let near = arch::image_layout().whole.base.align_down(BLOCK_1G).0;
+    let dtb = if early_uart(blob(dtb)).is_some() { dtb } else { near };
     let mut console = EarlyConsole::find(dtb);
     let _ = writeln!(
         console,
         "odometer: entered at EL{level}, but a hypervisor needs EL2. {}",
         if level == 3 {
-            "Let firmware at EL3 start it at EL2; on QEMU, leave secure=on out."
+            "Let firmware at EL3 start it at EL2; on QEMU, use -kernel, or leave secure=on out."
         } else {
             "Switch virtualization on: on QEMU, -M virt,virtualization=on,gic-version=3."
         }
     );
-    super::stop::power_off_early(dtb, level)
+    // At EL3 we are where the firmware would be.
+    let conduit = if level < 3 { early_psci(blob(dtb)) } else { None };
+    super::stop::power_off(conduit)
 }

@@ -2,7 +2,7 @@
 
 use super::early::blob;
 use crate::memory::address::Pa;
-use crate::platform::machine::{Conduit, Machine, MachineError};
+use crate::platform::machine::{Conduit, Machine, MachineError, early_psci};
 use crate::platform::options::{OptionError, Options};
 
 /// The machine whose device tree is at `dtb`.
@@ -16,7 +16,7 @@ pub fn read(dtb: u64) -> Result<Machine<'static>, MachineError<'static>> {
 
 /// How to switch a machine off that could not be booted.
 pub fn conduit(dtb: u64) -> Option<Conduit> {
-    read(dtb).ok().and_then(|machine| machine.psci)
+    early_psci(blob(dtb))
 }
 
 /// The options of the command line.

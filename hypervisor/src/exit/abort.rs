@@ -97,8 +97,14 @@ pub fn data(held: &mut Held, syndrome: Syndrome) -> Reason {
     reason
 }
 
-/// An instruction fetch from where no memory is.
-pub fn instruction(_: &mut Held, _: Syndrome) -> Reason {
+/// An instruction fetch from where no memory is. If that is the guest's own exception vectors, it can't handle this exception or
+/// any other: without end.
+pub fn instruction(held: &mut Held, _: Syndrome) -> Reason {
+    if arch::at_guest_vectors() {
+        let ipa = arch::fault_ipa_page() | arch::fault_address() & 0xfff;
+        life::fail(held, "its exception vectors (VBAR_EL1) are not in memory", Some(ipa));
+        return Reason::Stage2Abort;
+    }
     external_abort(EC_INSTRUCTION_ABORT_LOWER)
 }
 

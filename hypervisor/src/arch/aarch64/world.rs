@@ -76,6 +76,11 @@ pub fn guest_pc() -> u64 {
     read_sysreg!("elr_el2")
 }
 
+/// Whether the loaded guest's program counter is in its table of exception vectors (VBAR_EL1, 2 KiB).
+pub fn at_guest_vectors() -> bool {
+    guest_pc().wrapping_sub(read_sysreg!("vbar_el1") & !0x7ff) < 0x800
+}
+
 /// Sets the loaded guest's program counter.
 #[inline(always)]
 pub fn set_guest_pc(pc: u64) {

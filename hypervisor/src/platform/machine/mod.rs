@@ -218,6 +218,11 @@ pub fn early_uart(blob: &[u8]) -> Option<UartNode> {
     console::uart(&TopLevel::find(tree), None).ok().flatten().or_else(|| console::first_uart(tree))
 }
 
+/// How PSCI is called, and nothing else: so that a machine that can't be driven can be switched off at least.
+pub fn early_psci(blob: &[u8]) -> Option<Conduit> {
+    cpus::psci(Blob::new(blob).ok()?.tree()).ok().flatten()
+}
+
 /// Why a machine can't be driven.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum MachineError<'a> {
