@@ -5,6 +5,7 @@ use crate::arch;
 use crate::arch::context::FaultArea;
 use crate::ids::{CpuId, IntId};
 use crate::memory::address::Pa;
+use crate::memory::stage2::Stage2Config;
 use crate::platform::gic::{Gic, GicError};
 use crate::platform::machine::{CpuNode, EnableMethod, Machine};
 use crate::scheduler::timers::Timers;
@@ -58,6 +59,7 @@ pub fn make(system: &'static System, stacks: Stacks, id: CpuId, vcpus: usize) ->
         fp_used: Cell::new(false),
         slice_end: Cell::new(0),
         armed: Cell::new(u64::MAX),
+        guest_timer: Cell::new(u64::MAX),
         next_report: Cell::new(first_report(system, id)),
         mark: Cell::new(0),
         timers: RefCell::new(Timers::new(vcpus)),
@@ -148,6 +150,20 @@ pub fn start_others(system: &'static System, stacks: Stacks, nodes: &[CpuNode], 
 /// A secondary CPU, on its own stack with the MMU on.
 #[unsafe(no_mangle)]
 extern "C" fn secondary_main(cpu: &'static Cpu) -> ! {
+    let system = cpu.system;
+    let here = Stage2Config::from_id(arch::id_aa64mmfr0(), arch::id_aa64mmfr1(), system.stage2.ipa_bits());
+    let suits =
+        here.is_ok_and(|here| here.vmid_bits() >= system.stage2.vmid_bits() && here.vtcr() == system.vtcr);
+    if !suits {
+        log::error!(
+            "{}: not used: its VMIDs, address sizes or granules are not those of CPU 0",
+            cpu.shared.id
+        );
+        arch::halt()
+    }
+    if system.id_registers.restrict_to(&arch::id_registers()) {
+        log::warn!("{}: lacks features of other CPUs: guests get what all have", cpu.shared.id);
+    }
     match init(cpu) {
         Ok(()) => run(cpu),
         Err(error) => {

@@ -4,6 +4,8 @@
 //! is undefined, when used nonetheless. Field positions are those of the Arm ARM, D19.2. Registers that are not known
 //! read as zero, as the architecture wants of reserved ones.
 
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 /// Slots of the table: CRm 0 to 7, op2 0 to 7.
 pub const SLOTS: usize = 64;
 
@@ -21,9 +23,8 @@ const MMFR0: usize = slot(7, 0);
 const MMFR1: usize = slot(7, 1);
 const MMFR2: usize = slot(7, 2);
 
-/// What guests read, by slot.
-#[derive(Clone)]
-pub struct IdRegisters([u64; SLOTS]);
+/// What guests read, by slot. Each CPU takes away what it lacks before the first guest runs; from then on nothing changes.
+pub struct IdRegisters([AtomicU64; SLOTS]);
 
 /// A 4-bit field of an ID register at this bit.
 const fn field(shift: u32) -> u64 {
@@ -106,26 +107,32 @@ impl IdRegisters {
         // ID_PFR0_EL1: RAS, AMU, CSV2 as above. ID_PFR1_EL1: Virtualization, Security; GenTimer and GIC stay.
         values[slot(1, 0)] &= !(field(28) | field(20));
         values[slot(1, 1)] &= !(field(4) | field(12));
-        IdRegisters(values)
+        IdRegisters(values.map(AtomicU64::new))
     }
 
     /// The register in `slot` (see `SysReg::id_slot`); unknown ones are 0.
     #[inline(always)]
     pub fn get(&self, slot: usize) -> u64 {
-        self.0.get(slot & (SLOTS - 1)).copied().unwrap_or(0)
+        self.0[slot & (SLOTS - 1)].load(Relaxed)
     }
 
-    /// Keeps what both CPUs have, field by field: guests may run on either.
-    pub fn restrict_to(&mut self, other: &IdRegisters) {
-        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
-            let mut common = 0;
-            for shift in (0..64).step_by(4) {
-                let (a, b) = (*mine >> shift & 0xf, theirs >> shift & 0xf);
-                // 15 means "not there" in the signed fields (FP, AdvSIMD) and nothing in the others.
-                common |= (if a == 15 || b == 15 { 15 } else { a.min(b) }) << shift;
-            }
-            *mine = common;
+    /// Keeps what both CPUs have, field by field: guests may run on either. Returns whether that is less than before.
+    pub fn restrict_to(&self, other: &IdRegisters) -> bool {
+        let mut less = false;
+        for (mine, theirs) in self.0.iter().zip(&other.0) {
+            let theirs = theirs.load(Relaxed);
+            let restrict = |mine: u64| {
+                let fields = (0..64).step_by(4).map(|shift| {
+                    let (a, b) = (mine >> shift & 0xf, theirs >> shift & 0xf);
+                    // 15 means "not there" in the signed fields (FP, AdvSIMD) and nothing in the others.
+                    (if a == 15 || b == 15 { 15 } else { a.min(b) }) << shift
+                });
+                let common = fields.fold(0, |common, field| common | field);
+                (common != mine).then_some(common)
+            };
+            less |= mine.fetch_update(Relaxed, Relaxed, restrict).is_ok();
         }
+        less
     }
 }
 
@@ -158,8 +165,9 @@ mod tests {
 
     #[test]
     fn cpus_that_differ_offer_what_both_have() {
-        let mut both = IdRegisters([0x21; SLOTS]);
-        both.restrict_to(&IdRegisters([0xf3; SLOTS]));
+        let both = IdRegisters([0x21; SLOTS].map(AtomicU64::new));
+        assert!(both.restrict_to(&IdRegisters([0xf3; SLOTS].map(AtomicU64::new))));
         assert_eq!(both.get(0), 0xf1);
+        assert!(!both.restrict_to(&IdRegisters([0xf3; SLOTS].map(AtomicU64::new))));
     }
 }

@@ -77,7 +77,7 @@ fn answer(held: &mut Held, rt: u32, read: bool, value: u64) {
     }
 }
 
-/// CNTP_*: the guest's physical timer, in software.
+/// CNTP_*: the guest's physical timer, in software (Arm ARM D12.2.4): EL2's own timer stands in for it.
 fn physical_timer(held: &mut Held, register: SysReg, rt: u32, read: bool) {
     let now = arch::counter();
     let timer = held.physical_timer;
@@ -97,4 +97,5 @@ fn physical_timer(held: &mut Held, register: SysReg, rt: u32, read: bool) {
         CNTP_CVAL => held.physical_timer.cval = value,
         _ => held.physical_timer.cval = now.wrapping_add(i64::from(value as i32) as u64),
     }
+    scheduler::follow_physical_timer(arch::this_cpu(), held.vcpu, held.physical_timer);
 }

@@ -77,6 +77,8 @@ pub struct Cpu {
     pub slice_end: Cell<u64>,
     /// What the EL2 timer is set to; `u64::MAX`: it is off.
     pub armed: Cell<u64>,
+    /// When the emulated physical timer of the resident vCPU expires; `u64::MAX`: it is not armed.
+    pub guest_timer: Cell<u64>,
     /// When this CPU prints the next periodic report; `u64::MAX`: never.
     pub next_report: Cell<u64>,
     /// Count up to which this CPU's time is accounted, while no exit of a guest is.

@@ -25,4 +25,7 @@ pub use idle::IdleMask;
 #[cfg(target_os = "none")]
 pub use switch::{attend, run};
 #[cfg(target_os = "none")]
-pub use wake::{check_timers, kick_arrived, notify, notify_index, notify_set, start, stop_vm, wake_blocked};
+pub use wake::{
+    check_timers, follow_physical_timer, kick_arrived, notify, notify_index, notify_set, start, stop_vm,
+    wake_blocked,
+};

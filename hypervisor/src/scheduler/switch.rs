@@ -116,10 +116,7 @@ fn account(cpu: &Cpu, vcpu: Option<&Vcpu>) -> u64 {
 fn next(cpu: &'static Cpu) -> Held {
     unbind(cpu);
     loop {
-        let Some(vcpu) = pick(cpu) else {
-            idle(cpu);
-            continue;
-        };
+        let Some(vcpu) = pick(cpu).or_else(|| idle(cpu)) else { continue };
         if !vcpu.vm.is_running() {
             retire(cpu, vcpu);
             continue;
@@ -179,14 +176,15 @@ fn pick(cpu: &Cpu) -> Option<&'static Vcpu> {
     None
 }
 
-/// Waits for an interrupt, and handles it.
+/// Waits for an interrupt, and handles it; or gives the vCPU that has come at the last moment.
 #[inline(never)]
-fn idle(cpu: &'static Cpu) {
+fn idle(cpu: &'static Cpu) -> Option<&'static Vcpu> {
     let shared = cpu.shared;
     shared.tickless.store(false, Ordering::SeqCst);
     cpu.system.idle.set(shared.id);
     // Who queues something after this look sees the bit and kicks.
-    if shared.queued.load(Ordering::SeqCst) == 0 {
+    let late = pick(cpu);
+    if late.is_none() {
         wake::arm_timer(cpu, u64::MAX);
         let now = account(cpu, None);
         shared.stats.idle_begin(now);
@@ -196,7 +194,10 @@ fn idle(cpu: &'static Cpu) {
         cpu.mark.set(now);
     }
     cpu.system.idle.clear(shared.id);
-    interrupt::handle_while_idle(cpu);
+    if late.is_none() {
+        interrupt::handle_while_idle(cpu);
+    }
+    late
 }
 
 /// Leaves the current VM's translations: first VTTBR_EL2 is parked, then the active VMID is given up.
@@ -238,19 +239,25 @@ fn unload(cpu: &'static Cpu) {
         arch::save_fp(&mut held);
     }
     let timer = held.timer;
+    let physical = held.physical_timer;
     let wait = vcpu.wait.load(Ordering::Relaxed);
     let blocked = vcpu.state.get() == RunState::Blocked;
     // `held` is not used from here on: another CPU may take the vCPU.
     vcpu.set_resident(None);
     wake::notify_set(cpu, vcpu, saved.wake);
-    if blocked && timer.armed() {
-        let deadline = timer.cval.saturating_add(vcpu.vm.cntvoff.load(Ordering::Relaxed));
-        wake::set_timer(cpu, vcpu, deadline, wait);
+    if blocked {
+        let virt = timer.armed().then(|| timer.cval.saturating_add(vcpu.vm.cntvoff.load(Ordering::Relaxed)));
+        let physical = physical.armed().then_some(physical.cval);
+        if let Some(deadline) = virt.into_iter().chain(physical).min() {
+            wake::set_timer(cpu, vcpu, deadline, wait);
+        }
+    } else {
+        wake::offer(cpu.system, vcpu);
     }
 }
 
 /// Loads a vCPU's registers into this CPU.
-fn load(cpu: &Cpu, held: &mut Held) {
+fn load(cpu: &'static Cpu, held: &mut Held) {
     let vcpu = held.vcpu;
     held.cpu_stack = cpu.stack;
     if vcpu.vm.vgic.load(vcpu.index, &HardwareListRegisters) {
@@ -265,6 +272,10 @@ fn load(cpu: &Cpu, held: &mut Held) {
     cpu.fp_used.set(keeps_fp);
     cpu.resident.set(Some(vcpu));
     vcpu.set_resident(Some(cpu.shared.id));
+    cpu.guest_timer.set(u64::MAX);
+    if held.physical_timer.armed() {
+        wake::follow_physical_timer(cpu, vcpu, held.physical_timer);
+    }
 }
 
 /// The vCPU runs no more: nothing of it stays in this CPU's registers. The last one of its VM takes that down.
@@ -279,6 +290,7 @@ fn retire(cpu: &'static Cpu, vcpu: &'static Vcpu) {
         }
         wake::notify_set(cpu, vcpu, saved.wake);
         cpu.fp_used.set(false);
+        cpu.guest_timer.set(u64::MAX);
         cpu.resident.set(None);
         vcpu.set_resident(None);
     }

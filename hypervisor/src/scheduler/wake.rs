@@ -3,10 +3,12 @@
 use super::cpu::{Cpu, CpuShared};
 use super::timers::Wake;
 use crate::arch;
+use crate::arch::context::TimerState;
 use crate::ids::{CpuId, VcpuIndex};
 use crate::stats::{VcpuState, collect};
 use crate::system::System;
 use crate::vgic::VcpuSet;
+use crate::vm::layout::TIMER_PHYS_INTID;
 use crate::vm::{RunState, Vcpu, Vm, request};
 use core::sync::atomic::Ordering;
 
@@ -48,8 +50,7 @@ pub fn notify_index(cpu: &'static Cpu, vm: &Vm, index: VcpuIndex) {
 /// Interrupts another CPU on a vCPU's behalf.
 fn kick(cpu: &Cpu, on: CpuId, target: &Vcpu) {
     if let Some(other) = cpu.system.cpu(on) {
-        target.stats.kicks.increment_shared();
-        arch::send_kick(other.kick_target);
+        kick_cpu(other, target);
     }
 }
 
@@ -91,10 +92,30 @@ fn queue(cpu: &'static Cpu, target: &'static Vcpu) {
     push(system, shared, target);
     if chosen == here {
         limit_slice(cpu);
-    } else if system.idle.clear(chosen) || shared.tickless.load(Ordering::SeqCst) {
-        target.stats.kicks.increment_shared();
-        arch::send_kick(shared.kick_target);
+    } else if system.idle.clear(chosen) {
+        kick_cpu(shared, target);
+        return;
+    } else if shared.tickless.load(Ordering::SeqCst) {
+        kick_cpu(shared, target);
     }
+    offer(system, target);
+}
+
+/// A ready vCPU has been queued on a CPU that is busy: a CPU that has begun to wait meanwhile may take it.
+pub fn offer(system: &System, vcpu: &Vcpu) {
+    if vcpu.pin.is_none()
+        && vcpu.resident().is_none()
+        && let Some(idle) = system.idle.any()
+        && system.idle.clear(idle)
+        && let Some(shared) = system.cpu(idle)
+    {
+        kick_cpu(shared, vcpu);
+    }
+}
+
+fn kick_cpu(shared: &CpuShared, target: &Vcpu) {
+    target.stats.kicks.increment_shared();
+    arch::send_kick(shared.kick_target);
 }
 
 /// Puts a vCPU at the end of a CPU's queue.
@@ -122,7 +143,7 @@ pub fn limit_slice(cpu: &Cpu) {
 /// Sets the EL2 timer to `limit` or to the earliest wake-up, whichever is first.
 pub fn arm_timer(cpu: &Cpu, limit: u64) {
     let earliest = cpu.timers.try_borrow().ok().and_then(|timers| timers.earliest()).unwrap_or(u64::MAX);
-    let deadline = limit.min(earliest).min(cpu.next_report.get());
+    let deadline = limit.min(earliest).min(cpu.next_report.get()).min(cpu.guest_timer.get());
     if cpu.armed.replace(deadline) != deadline {
         if deadline == u64::MAX {
             arch::disarm_el2_timer();
@@ -160,6 +181,12 @@ pub fn check_timers(cpu: &'static Cpu, running: Option<&Vcpu>) {
             wake_blocked(cpu, vcpu);
         }
     }
+    if now >= cpu.guest_timer.get()
+        && let Some(vcpu) = cpu.resident.get()
+    {
+        cpu.guest_timer.set(u64::MAX);
+        physical_timer_line(cpu, vcpu, true);
+    }
     if now >= cpu.next_report.get() {
         let period = cpu.system.report_ticks().unwrap_or(u64::MAX);
         collect::report_now(cpu.system);
@@ -174,6 +201,21 @@ pub fn check_timers(cpu: &'static Cpu, running: Option<&Vcpu>) {
         Some(_) => limit_slice(cpu),
         None => arm_timer(cpu, u64::MAX),
     }
+}
+
+/// The line of a vCPU's emulated physical timer changes.
+fn physical_timer_line(cpu: &'static Cpu, vcpu: &Vcpu, high: bool) {
+    let vm = vcpu.vm;
+    vm.vgic.set_ppi_line(vcpu.index, TIMER_PHYS_INTID, high, &mut |index| notify_index(cpu, vm, index));
+}
+
+/// The emulated physical timer of the loaded vCPU has changed, or has come with it: sets its line, and the EL2 timer for when
+/// it expires.
+pub fn follow_physical_timer(cpu: &'static Cpu, vcpu: &Vcpu, timer: TimerState) {
+    let expired = timer.armed() && arch::counter() >= timer.cval;
+    physical_timer_line(cpu, vcpu, expired);
+    cpu.guest_timer.set(if timer.armed() && !expired { timer.cval } else { u64::MAX });
+    limit_slice(cpu);
 }
 
 /// Collects all vCPUs of a VM that ends: those that run are kicked, those that wait are made ready, and each is retired by the

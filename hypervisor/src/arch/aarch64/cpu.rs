@@ -42,6 +42,7 @@ pub fn init_cpu(cpu: &'static Cpu, vtcr: u64) {
     write_sysreg!("hcr_el2", HCR_EL2);
     fp_trap(true);
     write_sysreg!("hstr_el2", 0);
+    init_traps_of_newer_cpus();
     // TDA, TDOSA, TDRA: debug registers trap; TPM, TPMCR: the PMU does; TTRF, TPMS: trace and profiling do.
     // HPMN stays as reset: all event counters that the CPU has.
     let hpmn = read_sysreg!("mdcr_el2") & 0x1f;
@@ -55,6 +56,24 @@ pub fn init_cpu(cpu: &'static Cpu, vtcr: u64) {
     write_sysreg!("vtcr_el2", vtcr);
     write_sysreg!("vttbr_el2", 0);
     super::isb(); // all of the above is in effect before the first guest
+}
+
+/// Registers that only newer CPUs have and whose value after reset is not known: no fine-grained traps, no extensions of HCR_EL2.
+fn init_traps_of_newer_cpus() {
+    let mmfr0 = super::id_aa64mmfr0();
+    let mmfr1 = super::id_aa64mmfr1();
+    // ID_AA64MMFR0_EL1.FGT: HFGRTR, HFGWTR, HFGITR, HDFGRTR, HDFGWTR.
+    if mmfr0 >> 56 & 0xf != 0 {
+        write_sysreg!("S3_4_C1_C1_4", 0);
+        write_sysreg!("S3_4_C1_C1_5", 0);
+        write_sysreg!("S3_4_C1_C1_6", 0);
+        write_sysreg!("S3_4_C3_C1_4", 0);
+        write_sysreg!("S3_4_C3_C1_5", 0);
+    }
+    // ID_AA64MMFR1_EL1.HCX: HCRX_EL2.
+    if mmfr1 >> 40 & 0xf != 0 {
+        write_sysreg!("S3_4_C1_C2_2", 0);
+    }
 }
 
 /// The structure of the CPU that executes this.
