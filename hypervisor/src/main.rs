@@ -48,7 +48,8 @@ mod el2 {
         guests::make(system, &bundle)?;
         cpus::start_others(system, stacks, &nodes, totals.vcpus);
         collect::start_report(system, odometer::arch::counter());
-        for vm in system.vms() {
+        system::provoke(options.fault);
+        for vm in system::start_order(system) {
             life::boot(cpu, vm);
         }
         Ok(cpu)

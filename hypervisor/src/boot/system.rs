@@ -11,13 +11,14 @@ use crate::memory::tables::TableSource;
 use crate::platform::console::Console;
 use crate::platform::gic::{Gic, GicError};
 use crate::platform::machine::{CpuNode, Machine};
-use crate::platform::options::Options;
+use crate::platform::options::{DebugFault, Options};
 use crate::platform::uart::Pl011Port;
 use crate::scheduler::queue::Links;
 use crate::scheduler::{Cpu, CpuShared, IdleMask};
 use crate::stats::TickRate;
 use crate::sync::Mutex;
 use crate::system::{GuestLines, PortRegisters, System};
+use crate::vm::Vm;
 use crate::vmid::Allocator;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -117,6 +118,29 @@ pub fn enable_console(system: &'static System, cpu: &Cpu) -> Result<(), GicError
         system.console.enable_interrupts();
     }
     Ok(())
+}
+
+/// The VMs in the order in which they start: the bundle's, shuffled by `sched.seed` (Fisher and Yates; the numbers are those of
+/// a 64-bit linear congruential generator), so that trials of one measurement differ and can be repeated.
+pub fn start_order(system: &'static System) -> Vec<&'static Vm> {
+    let mut vms: Vec<&'static Vm> = system.vms().to_vec();
+    let mut state = u64::from(system.options.seed);
+    if state != 0 {
+        for last in (1..vms.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            vms.swap(last, ((state >> 33) as usize) % (last + 1));
+        }
+    }
+    vms
+}
+
+/// Does what `debug.fault` asks for.
+pub fn provoke(fault: Option<DebugFault>) {
+    match fault {
+        None => {}
+        Some(DebugFault::Panic) => panic!("debug.fault=panic"),
+        Some(fault) => arch::provoke(fault),
+    }
 }
 
 /// All of the machine's memory, in bytes.

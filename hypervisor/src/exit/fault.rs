@@ -133,7 +133,9 @@ fn for_people(
         writeln!(out)?;
     }
     write!(out, "odometer: backtrace (offsets in the image):")?;
-    for address in core::iter::once(&fault.pc).chain(fault.backtrace) {
+    // A panic has no address of its own.
+    let pc = Some(&fault.pc).filter(|&&pc| pc != 0);
+    for address in pc.into_iter().chain(fault.backtrace) {
         write!(out, " {:#x}", address.wrapping_sub(base))?;
     }
     writeln!(out)

@@ -5,9 +5,11 @@
 //! | `vmid.policy` | `clear`, `v3-no-clear`, `v3-clear-zero` | `clear` |
 //! | `vmid.bits` | 4 to 16 | what the CPUs have |
 //! | `sched.slice_us` | 100 to 10,000,000 microseconds | 10,000 |
+//! | `sched.seed` | a number: the VMs start in an order that it shuffles; 0: in the bundle's | 0 |
 //! | `report.period_ms` | 0 (only at the end) to 86,400,000 milliseconds | 0 |
 //! | `console.prefix` | `on`, `off` | `on` |
 //! | `stats.histograms` | `on`, `off` | `on` |
+//! | `debug.fault` | `panic`, `null`, `write-code`, `run-data`, `overflow`: what EL2 does wrong once it has booted, to see the report | nothing |
 //!
 //! A wrong value or an unknown key in one of these namespaces is an error, not a default: a measurement
 //! must not run with something else than what was asked for. Other words are left to whoever they are for.
@@ -20,7 +22,7 @@ use arrayvec::ArrayString;
 use crate::vmid::Policy;
 
 /// The namespaces whose keys must all be known.
-const NAMESPACES: [&str; 6] = ["vmid", "sched", "report", "console", "stats", "trace"];
+const NAMESPACES: [&str; 7] = ["vmid", "sched", "report", "console", "stats", "trace", "debug"];
 
 /// What the command line asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,12 +33,44 @@ pub struct Options {
     pub vmid_bits: Option<u8>,
     /// Length of a time slice in microseconds.
     pub slice_us: u32,
+    /// Shuffles the order in which VMs start; 0: they start in the bundle's.
+    pub seed: u32,
     /// Time between two reports in milliseconds; 0: only at the end.
     pub report_period_ms: u32,
     /// Whether a guest's lines carry its name.
     pub console_prefix: bool,
     /// Whether the report has histograms.
     pub histograms: bool,
+    /// What EL2 does wrong, on purpose.
+    pub fault: Option<DebugFault>,
+}
+
+/// A fault of EL2's own, to try out how it is reported.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DebugFault {
+    /// A panic.
+    Panic,
+    /// A read where nothing is mapped.
+    Null,
+    /// A write to instructions.
+    WriteCode,
+    /// A jump to data.
+    RunData,
+    /// A stack that overflows into its guard page.
+    Overflow,
+}
+
+impl DebugFault {
+    fn parse(value: &str) -> Option<DebugFault> {
+        Some(match value {
+            "panic" => DebugFault::Panic,
+            "null" => DebugFault::Null,
+            "write-code" => DebugFault::WriteCode,
+            "run-data" => DebugFault::RunData,
+            "overflow" => DebugFault::Overflow,
+            _ => return None,
+        })
+    }
 }
 
 impl Default for Options {
@@ -45,9 +79,11 @@ impl Default for Options {
             policy: Policy::default(),
             vmid_bits: None,
             slice_us: 10_000,
+            seed: 0,
             report_period_ms: 0,
             console_prefix: true,
             histograms: true,
+            fault: None,
         }
     }
 }
@@ -106,15 +142,22 @@ impl Options {
                 let remedy = "microseconds from 100 to 10000000 are needed";
                 self.slice_us = number(value, 100, 10_000_000).ok_or(remedy)?;
             }
+            "sched.seed" => {
+                self.seed = number(value, 0, u32::MAX).ok_or("a number from 0 to 4294967295 is needed")?;
+            }
             "report.period_ms" => {
                 let remedy = "milliseconds from 0 (only at the end) to 86400000 are needed";
                 self.report_period_ms = number(value, 0, 86_400_000).ok_or(remedy)?;
             }
             "console.prefix" => self.console_prefix = switch(value).ok_or(SWITCH)?,
+            "debug.fault" => {
+                let remedy = "panic, null, write-code, run-data or overflow is needed";
+                self.fault = Some(DebugFault::parse(value).ok_or(remedy)?);
+            }
             "stats.histograms" => self.histograms = switch(value).ok_or(SWITCH)?,
             _ => {
                 return Err("no such option; there are vmid.policy, vmid.bits, sched.slice_us, \
-                            report.period_ms, console.prefix and stats.histograms");
+                            sched.seed, report.period_ms, console.prefix, stats.histograms and debug.fault");
             }
         }
         Ok(())
@@ -166,12 +209,14 @@ mod tests {
 
     #[test]
     fn every_option_is_read() {
-        let text = "vmid.policy=v3-clear-zero vmid.bits=4  sched.slice_us=500\treport.period_ms=1000 \
+        let text = "vmid.policy=v3-clear-zero vmid.bits=4  sched.slice_us=500\tsched.seed=7 debug.fault=null report.period_ms=1000 \
                     console.prefix=off stats.histograms=off";
         let expected = Options {
             policy: Policy::parse("v3-clear-zero").unwrap(),
             vmid_bits: Some(4),
             slice_us: 500,
+            seed: 7,
+            fault: Some(DebugFault::Null),
             report_period_ms: 1000,
             console_prefix: false,
             histograms: false,
@@ -193,6 +238,8 @@ mod tests {
             ("vmid.bits=+8", "4 to 16"),
             ("vmid.bits=99999999999999999999999", "4 to 16"),
             ("sched.slice_us=0", "100"),
+            ("sched.seed=x", "a number"),
+            ("debug.fault=all", "write-code"),
             ("report.period_ms=-1", "milliseconds"),
             ("console.prefix=yes", "on or off"),
             ("console.prefix", "on or off"),

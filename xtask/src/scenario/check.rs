@@ -32,9 +32,11 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("vmid.policy", Takes::Word(&["clear", "v3-no-clear", "v3-clear-zero"])),
     ("vmid.bits", Takes::Number(4, 16)),
     ("sched.slice_us", Takes::Number(100, 10_000_000)),
+    ("sched.seed", Takes::Number(0, 4_294_967_295)),
     ("report.period_ms", Takes::Number(0, 86_400_000)),
     ("console.prefix", Takes::Word(&["on", "off"])),
     ("stats.histograms", Takes::Word(&["on", "off"])),
+    ("debug.fault", Takes::Word(&["panic", "null", "write-code", "run-data", "overflow"])),
 ];
 
 /// Checks everything that `convert` couldn't see in one value alone.

@@ -1,6 +1,8 @@
 //! EL2's own state when something is wrong with it.
 
-use super::{image_layout, own_stacks, read_sysreg};
+use super::{image_layout, own_stacks, read_sysreg, this_cpu};
+use crate::platform::options::DebugFault;
+use core::arch::asm;
 
 /// What the CPU says of an exception that EL2 took from itself.
 #[derive(Clone, Copy, Default)]
@@ -30,7 +32,7 @@ pub fn own_exception() -> OwnException {
 pub fn frame_pointer() -> u64 {
     let fp: u64;
     // SAFETY: reads a register.
-    unsafe { core::arch::asm!("mov {}, x29", out(reg) fp, options(nomem, nostack, preserves_flags)) };
+    unsafe { asm!("mov {}, x29", out(reg) fp, options(nomem, nostack, preserves_flags)) };
     fp
 }
 
@@ -61,4 +63,24 @@ pub fn backtrace(mut fp: u64, into: &mut [u64]) -> usize {
         fp = next;
     }
     depth
+}
+
+/// A fault on purpose (`debug.fault`): a panic is not among them.
+pub fn provoke(fault: DebugFault) {
+    let text = image_layout().text.base.0;
+    let data = image_layout().data.base.0;
+    // SAFETY: each of these faults, which is what the caller wants; nothing runs after it. That they do is what the map and its
+    // guard pages are for.
+    unsafe {
+        match fault {
+            DebugFault::Panic => {}
+            DebugFault::Null => asm!("ldr xzr, [{}]", in(reg) 0u64, options(nostack)),
+            DebugFault::WriteCode => asm!("str xzr, [{}]", in(reg) text, options(nostack)),
+            DebugFault::RunData => asm!("br {}", in(reg) data, options(nostack)),
+            // On this CPU's own stack, downwards until its guard page.
+            DebugFault::Overflow => {
+                asm!("mov sp, {}", "2: stp xzr, xzr, [sp, #-16]!", "b 2b", in(reg) this_cpu().stack, options(noreturn))
+            }
+        }
+    }
 }
