@@ -1,6 +1,8 @@
 //! Odometer's host tool: everything that is done on the host, from finding QEMU to the
 //! table of a benchmark. `cargo xtask --help` lists what it can do.
 
+#[cfg(test)]
+mod agreement;
 mod bench;
 mod cli;
 mod elf_check;

@@ -14,6 +14,8 @@ pub struct ImageHeader {
     pub text_offset: u64,
     /// Bytes in memory from the image's start; 0 in very old kernels.
     pub image_size: u64,
+    /// Whether it is a big-endian kernel.
+    pub big_endian: bool,
 }
 
 /// Reads the header if these bytes begin with one.
@@ -22,7 +24,7 @@ pub fn read(bytes: &[u8]) -> Option<ImageHeader> {
     if bytes.get(0x38..0x3c)? != MAGIC {
         return None;
     }
-    Some(ImageHeader { text_offset: word(8)?, image_size: word(16)? })
+    Some(ImageHeader { text_offset: word(8)?, image_size: word(16)?, big_endian: word(24)? & 1 != 0 })
 }
 
 /// Checks that an image that this project builds can be loaded as its header says.

@@ -17,7 +17,11 @@ const HYPERVISOR_BYTES: u64 = 64 << 20;
 /// What a VM takes beside its RAM at most, with 8 vCPUs.
 const VM_BYTES: u64 = 512 << 10;
 /// Room for a guest's generated device tree.
-const DEVICE_TREE_BYTES: u64 = 64 << 10;
+const DEVICE_TREE_BYTES: u64 = 32 << 10;
+/// Ramdisk and device tree begin at a multiple of this: the largest page that a guest may have.
+const APART: u64 = 64 << 10;
+/// What a device tree must not cross (Linux's arm64 boot protocol).
+const BLOCK: u64 = 2 << 20;
 
 /// An option that the hypervisor knows, and what it takes.
 enum Takes {
@@ -85,7 +89,7 @@ fn options(scenario: &Scenario, problems: &mut Vec<Problem>) {
                 let remedy = format!("write {}{}", words.join(" or "), near.unwrap_or_default());
                 problems.push(Problem::new(path, format!("\"{value}\" is not among its values"), remedy));
             }
-            Takes::Number(low, high) if !value.parse().is_ok_and(|n| (*low..=*high).contains(&n)) => {
+            Takes::Number(low, high) if !number(value).is_some_and(|n| (*low..=*high).contains(&n)) => {
                 let what = format!("\"{value}\" is not a whole number from {low} to {high}");
                 problems.push(Problem::new(path, what, format!("write a number from {low} to {high}")));
             }
@@ -105,6 +109,11 @@ fn options(scenario: &Scenario, problems: &mut Vec<Problem>) {
             format!("take at least {enough} bits, or at most {} CPUs", usable - 1),
         ));
     }
+}
+
+/// A plain number, without a sign.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 fn names(scenario: &Scenario, problems: &mut Vec<Problem>) {
@@ -177,6 +186,10 @@ fn placement(vm: &Vm, fault: &mut impl FnMut(&str, String, String)) {
     let (start, entry) = match vm.kernel.format {
         // As QEMU does: an image that wants to be at the very start goes 2 MiB up.
         Format::Image(header) => {
+            if header.big_endian {
+                let remedy = "build it without CONFIG_CPU_BIG_ENDIAN";
+                fault("kernel", "a big-endian kernel is not supported".into(), remedy.into());
+            }
             let offset = match (header.image_size, header.text_offset) {
                 (0, _) => 0x8_0000,
                 (_, offset @ ..0x1000) => offset + 0x20_0000,
@@ -196,20 +209,24 @@ fn placement(vm: &Vm, fault: &mut impl FnMut(&str, String, String)) {
         let key = if vm.load.is_some() { "load" } else { "kernel" };
         return fault(key, what, "link or load it above 0x40000000, and give the VM enough memory".into());
     }
-    if let Some(entry) = entry.filter(|entry| !(start..end).contains(entry)) {
-        let what = format!("the entry {entry:#x} lies outside the kernel, from {start:#x} to {end:#x}");
+    if let Some(entry) = entry.filter(|entry| !(start..end).contains(entry) || !entry.is_multiple_of(4)) {
+        let what =
+            format!("the entry {entry:#x} is no instruction of the kernel, from {start:#x} to {end:#x}");
         fault(if vm.entry.is_some() { "entry" } else { "kernel" }, what, "correct the entry address".into());
     }
     let ramdisk = vm.ramdisk.as_ref().map_or(0, |ramdisk| ramdisk.len() as u64);
     let tree = vm.device_tree.as_ref().map_or(DEVICE_TREE_BYTES, |tree| tree.len() as u64);
-    let mut needed = end.saturating_sub(RAM_BASE).next_multiple_of(4096);
-    for part in [ramdisk, tree] {
-        needed = needed.saturating_add(part.next_multiple_of(4096));
+    // From here on in offsets from the beginning of RAM.
+    let mut at = end.saturating_sub(RAM_BASE);
+    if ramdisk > 0 {
+        at = at.next_multiple_of(APART).saturating_add(ramdisk);
     }
-    // The device tree must not cross a 2 MiB boundary, so it may have to go past one.
-    if (needed - tree.next_multiple_of(4096)) / (2 << 20) != (needed - 1) / (2 << 20) {
-        needed = (needed / (2 << 20)) * (2 << 20) + tree.next_multiple_of(4096);
+    at = at.next_multiple_of(APART);
+    // A device tree must not cross a 2 MiB boundary, so it may have to go past one.
+    if at / BLOCK != (at + tree - 1) / BLOCK {
+        at = at.next_multiple_of(BLOCK);
     }
+    let needed = at + tree;
     if needed > vm.memory {
         let what = format!(
             "{} is too little: kernel {} KiB up to {end:#x}, ramdisk {} KiB, device tree {} KiB",

@@ -57,8 +57,12 @@ pub fn parse(file: &[u8]) -> Result<Kernel> {
             let memory_bytes = header.image_size.max(flat.memory_bytes);
             return Ok(Kernel { bytes: flat.bytes, memory_bytes, format: Format::Image(header) });
         }
+        // A bundle has no other word for zeroed data than zeroes, and nothing may be placed there.
+        ensure!(flat.memory_bytes <= MAX_BYTES, "it takes {} MiB, more than 512", flat.memory_bytes >> 20);
+        let mut bytes = flat.bytes;
+        bytes.resize(flat.memory_bytes as usize, 0);
         let format = Format::Elf { load: flat.load, entry: flat.entry };
-        return Ok(Kernel { bytes: flat.bytes, memory_bytes: flat.memory_bytes, format });
+        return Ok(Kernel { bytes, memory_bytes: flat.memory_bytes, format });
     }
     let length = bytes.len() as u64;
     Ok(match header::read(&bytes) {

@@ -219,7 +219,9 @@ fn kernels_must_lie_in_ram_and_nothing_may_overlap() {
     assert!(error("load = 0x40400000").contains("`load`"));
     assert!(error("load = 0x40380000").contains("`memory`: 4M is too little"));
     assert!(error("load = -1").contains("`load`: -1 is no address"));
-    assert!(error("entry = 0x40000000").contains("`entry`: the entry 0x40000000 lies outside the kernel"));
+    assert!(
+        error("entry = 0x40000000").contains("`entry`: the entry 0x40000000 is no instruction of the kernel")
+    );
     assert!(error("initrd = \"disk\"").contains("ramdisk 3072 KiB"));
     assert!(error("dtb = \"raw\"").contains("`dtb`: is not a device tree blob"));
     let own = "[[vm]]\nkernel = \"guest\"\nload = 0x40080000";
