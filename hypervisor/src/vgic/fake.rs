@@ -31,6 +31,8 @@ pub struct FakeLrs {
     pub line: Cell<bool>,
     /// Accesses by the hypervisor, to keep the short paths short.
     pub accesses: Cell<usize>,
+    /// Each third access gives the host's CPU away, so that races between threads happen.
+    pub slow: Cell<bool>,
 }
 
 impl FakeLrs {
@@ -44,6 +46,7 @@ impl FakeLrs {
             physical_active: RefCell::new(Vec::new()),
             line: Cell::new(true),
             accesses: Cell::new(0),
+            slow: Cell::new(false),
         }
     }
 
@@ -170,6 +173,9 @@ impl FakeLrs {
 
     fn count_access(&self) {
         self.accesses.set(self.accesses.get() + 1);
+        if self.slow.get() && self.accesses.get().is_multiple_of(3) {
+            std::thread::yield_now();
+        }
     }
 
     /// What must hold whenever the guest runs.

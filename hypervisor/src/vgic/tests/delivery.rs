@@ -109,6 +109,22 @@ fn what_is_disabled_in_a_list_register_is_taken_back_and_kept() {
 }
 
 #[test]
+fn an_spi_disabled_by_another_vcpu_is_taken_back_once_its_owner_is_told() {
+    let vgic = booted(2);
+    let (a, b) = (FakeLrs::open(4), FakeLrs::open(4));
+    vgic.post_spi(IntId(64), &mut anybody);
+    enter(&vgic, V0, &a);
+    let disable = |bits| notified(|mut notify| vgic.dist_write(V1, &b, 0x188, 4, bits, &mut notify));
+    assert!(disable(1 << 5).is_empty(), "not in a list register");
+    assert_eq!(disable(1), [0]);
+    enter(&vgic, V0, &a);
+    assert_eq!(a.acknowledge(), SPURIOUS);
+    let seen = notified(|mut notify| vgic.dist_write(V1, &b, 0x108, 4, 1, &mut notify));
+    assert_eq!(seen, [0]);
+    assert_eq!(take_all(&vgic, V0, &a), [64]);
+}
+
+#[test]
 fn groups_decide_what_is_given_and_how() {
     let vgic = booted(1);
     let lrs = FakeLrs::open(4);

@@ -55,14 +55,14 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (any::<u8>(), any::<bool>()).prop_map(|(n, high)| Op::SpiLine(n, high)),
         2 => (v.clone(), any::<bool>()).prop_map(|(v, high)| Op::PpiLine(v, high)),
         2 => (v.clone(), any::<bool>()).prop_map(|(v, high)| Op::Clock(v, high)),
-        3 => (v.clone(), any::<u8>(), any::<bool>()).prop_map(|(v, n, on)| Op::Enable(v, n, on)),
+        4 => (v.clone(), any::<u8>(), prop::bool::weighted(0.6)).prop_map(|(v, n, on)| Op::Enable(v, n, on)),
         2 => (v.clone(), any::<u8>(), v.clone()).prop_map(|(v, n, to)| Op::Route(v, n, to)),
         1 => (v.clone(), any::<u8>()).prop_map(|(v, n)| Op::ClearPending(v, n)),
         8 => v.clone().prop_map(Op::Take),
         6 => v.clone().prop_map(Op::End),
         3 => (v.clone(), any::<u8>()).prop_map(|(v, n)| Op::Deactivate(v, n)),
         1 => v.clone().prop_map(Op::Trap),
-        4 => (v, 0..CPUS as u8).prop_map(|(v, c)| Op::Switch(v, c)),
+        2 => (v, 0..CPUS as u8).prop_map(|(v, c)| Op::Switch(v, c)),
     ]
 }
 
@@ -216,6 +216,13 @@ impl World {
             .collect()
     }
 
+    /// For half of all `n`: one of the interrupts in `range` that are pending in list registers, where changes are of interest.
+    fn in_list_registers(&self, n: u8, range: std::ops::Range<u32>) -> Option<u32> {
+        let all = self.lrs.iter().flat_map(|lrs| lrs.values()).filter(|lr| lr & STATE == PENDING);
+        let found = all.map(|lr| lr as u32).filter(|intid| range.contains(intid)).collect::<Vec<_>>();
+        (n & 1 != 0 && !found.is_empty()).then(|| found[n as usize / 2 % found.len()])
+    }
+
     /// Whether an SPI is in a list register of another vCPU that is on its way to give it back: it isn't loaded, or must come
     /// back to the hypervisor.
     fn held_elsewhere(&self, v: usize, intid: u32) -> bool {
@@ -305,10 +312,11 @@ impl World {
                 self.notify(seen);
             }
             Op::SpiLine(n, high) => {
-                let intid = SPI_LINES[n as usize % SPI_LINES.len()];
-                self.line[(0, intid)] = high;
-                let seen = notified(|mut notify| self.vgic.set_spi_line(IntId(intid), high, &mut notify));
-                self.notify(seen);
+                let (intid, high) = match self.in_list_registers(n, 32..64) {
+                    Some(intid) => (intid, false),
+                    None => (SPI_LINES[n as usize % SPI_LINES.len()], high),
+                };
+                self.set_spi_line(intid, high);
             }
             Op::PpiLine(v, high) => {
                 self.line[(v as usize, PPI_LINE)] = high;
@@ -322,13 +330,16 @@ impl World {
             Op::Enable(v, ..) | Op::Route(v, ..) | Op::ClearPending(v, _)
                 if self.vcpus[v as usize].cpu.is_none() => {}
             Op::Enable(v, n, on) => {
-                let (_, intid) = self.all[n as usize % self.all.len()];
+                let (intid, on) = match self.in_list_registers(n, 0..128) {
+                    Some(intid) => (intid, false),
+                    None => (self.all[n as usize % self.all.len()].1, on),
+                };
                 self.enabled[key(v as usize, intid)] = on;
                 self.access(v as usize, intid, if on { 0x100 } else { 0x180 });
             }
             Op::Route(v, n, to) => {
                 let spis = SPI_LINES.iter().chain(&SPI_EDGES).collect::<Vec<_>>();
-                let intid = *spis[n as usize % spis.len()];
+                let intid = self.in_list_registers(n, 32..96).unwrap_or(*spis[n as usize % spis.len()]);
                 self.route[(0, intid)] = to as usize;
                 let lrs = &self.lrs[self.vcpus[v as usize].cpu.unwrap()];
                 let seen = notified(|mut notify| {
@@ -364,6 +375,12 @@ impl World {
             }
             Op::Switch(v, c) => self.switch(v as usize, c as usize),
         }
+    }
+
+    fn set_spi_line(&mut self, intid: u32, high: bool) {
+        self.line[(0, intid)] = high;
+        let seen = notified(|mut notify| self.vgic.set_spi_line(IntId(intid), high, &mut notify));
+        self.notify(seen);
     }
 
     fn set_clock(&mut self, v: usize, high: bool) {
@@ -492,8 +509,7 @@ impl World {
                         CLOCK => self.set_clock(v, false),
                         PPI_LINE => self.apply(Op::PpiLine(v as u8, false)),
                         32..64 => {
-                            let n = SPI_LINES.iter().position(|&n| n == intid).unwrap();
-                            self.apply(Op::SpiLine(n as u8, false));
+                            self.set_spi_line(intid, false);
                         }
                         _ => {}
                     }
