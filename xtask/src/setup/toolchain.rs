@@ -49,10 +49,11 @@ pub fn ensure() -> Result<Toolchain> {
     if here.has_source() {
         return here.with_built_library(&here);
     }
-    if let Ok(system) = Compiler::ask(Path::new("/usr/bin/rustc"), None) {
-        if system.has_source() && system.is_new_enough() {
-            return system.with_built_library(&here);
-        }
+    if let Ok(system) = Compiler::ask(Path::new("/usr/bin/rustc"), None)
+        && system.has_source()
+        && system.is_new_enough()
+    {
+        return system.with_built_library(&here);
     }
     match unpacked_debian() {
         Ok(debian) => debian.with_built_library(&here),
