@@ -24,6 +24,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match cli::run() {
         Ok(code) => code,
+        Err(error) if error.is::<interrupt::Interrupted>() => {
+            eprintln!("interrupted");
+            ExitCode::from(interrupt::EXIT_CODE)
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

@@ -68,7 +68,8 @@ pub struct RunArgs {
 /// A scenario that can't run, a build that fails, a QEMU that ends with an error.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     interrupt::watch()?;
-    let scenario = scenario(args)?;
+    // A build that Ctrl-C ended is no fault of the scenario.
+    let scenario = scenario(args).or_else(|error| interrupt::check().and(Err(error)))?;
     let bundle = fit::write(&scenario)?;
     if let Some(path) = &args.bundle {
         bundle.write(path)?;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{paths, setup};
+use crate::{interrupt, paths, setup};
 
 /// What `cargo xtask build` is asked to do.
 #[derive(Debug, clap::Args)]
@@ -65,6 +65,8 @@ fn compile(toolchain: &setup::Toolchain, package: &str) -> Result<PathBuf> {
         .output()
         .with_context(|| format!("running {}", toolchain.cargo.display()))?;
     if !output.status.success() {
+        // A Ctrl-C on the terminal comes to cargo, too.
+        interrupt::check()?;
         bail!("building `{package}` for {} failed (see above)", toolchain.target);
     }
     executable(&String::from_utf8_lossy(&output.stdout), package)
