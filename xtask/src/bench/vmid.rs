@@ -110,7 +110,12 @@ fn measure(
     let path = scratch.path().join("bundle.itb");
     bundle.write(&path)?;
     let mut list = Vec::new();
+    let seeded = args.options.iter().any(|(key, _)| key == "sched.seed");
     for trial in 0..trials {
+        if args.deterministic && !seeded {
+            // Without it, all trials would be the same one.
+            scenario.set_option("sched.seed", &trial.to_string());
+        }
         for (index, policy) in policies.iter().enumerate() {
             scenario.set_option("vmid.policy", policy);
             scenario.check("the command line")?;

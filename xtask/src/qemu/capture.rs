@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
 use super::Launch;
-use super::console::{Line, Splitter};
+pub use super::captured::Captured;
+use super::console::Splitter;
 use super::process::Process;
 use crate::interrupt;
 use crate::report::symbols;
@@ -33,45 +33,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { silence: Duration::from_secs(120), total: Duration::from_secs(900) }
-    }
-}
-
-/// What a run printed.
-#[derive(Debug, Clone, Default)]
-pub struct Captured {
-    /// All lines, records too.
-    pub lines: Vec<String>,
-    /// The hypervisor's records, in order.
-    pub reports: Vec<Value>,
-    /// Guests' records, in order, with the VM's name.
-    pub guests: Vec<(String, Value)>,
-    /// How long QEMU ran on the host.
-    pub elapsed: Duration,
-}
-
-impl Captured {
-    /// Takes a line in.
-    fn add(&mut self, text: &str) -> Result<()> {
-        match Line::parse(text) {
-            Line::Report(record) => self.reports.push(record),
-            Line::Guest { vm, record } => self.guests.push((vm, record)),
-            Line::Damaged { error, .. } => bail!("a record on the console is damaged ({error}): {text}"),
-            Line::Text(_) => {}
-        }
-        self.lines.push(text.into());
-        Ok(())
-    }
-
-    /// Whether a record of this kind is among the hypervisor's.
-    pub fn has(&self, kind: &str) -> bool {
-        self.reports.iter().any(|record| record["kind"] == kind)
-    }
-
-    /// What a log of the console would give.
-    pub fn from_log(log: &str) -> Result<Self> {
-        let mut captured = Self::default();
-        log.lines().try_for_each(|line| captured.add(line))?;
-        Ok(captured)
     }
 }
 
@@ -115,7 +76,7 @@ pub fn capture(
                     break Err(error);
                 }
             }
-            Err(RecvTimeoutError::Disconnected) => break Ok(()),
+            Err(RecvTimeoutError::Disconnected) => break captured.finish(),
             Err(RecvTimeoutError::Timeout) => {}
         }
         if let Err(error) = interrupt::check() {

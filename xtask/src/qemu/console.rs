@@ -1,7 +1,7 @@
 //! The serial console as a stream of lines: whose they are, and which of them are records.
 //!
 //! Records are the lines behind `@odometer ` and `@guest `, one JSON object each. A line of a guest begins with the VM's
-//! name and `| `, unless the prefix is off.
+//! name and `| `, unless the prefix is off; what goes on with an earlier line begins with the name and `|+ `.
 
 use serde_json::Value;
 
@@ -56,6 +56,21 @@ impl Line {
             Err(error) => Self::Damaged { text: line.into(), error: error.to_string() },
         }
     }
+}
+
+/// The VM that a line is of: what stands before `| `, if that can be a name.
+pub fn whose(line: &str) -> Option<&str> {
+    line.split_once("| ").map(|(vm, _)| vm).filter(|vm| is_name(vm))
+}
+
+/// The VM and the text of a line that goes on with an earlier one of that VM: `name|+ `.
+pub fn continued(line: &str) -> Option<(&str, &str)> {
+    line.split_once("|+ ").filter(|(vm, _)| is_name(vm))
+}
+
+/// Whether a text can be a VM's name.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".,_+-".contains(&byte))
 }
 
 /// Cuts a stream of bytes into lines. Ends of lines are `\n`; a `\r` before it belongs to it.

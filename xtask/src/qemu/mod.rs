@@ -1,6 +1,7 @@
 //! Running QEMU: its command line, its life, and what it says on the serial console.
 
 pub mod capture;
+mod captured;
 pub mod console;
 pub mod interactive;
 mod process;
