@@ -19,6 +19,9 @@ pub const VEOIM: u32 = 1 << 9;
 /// ICH_VMCR_EL2 of a guest that takes group 1 interrupts of all priorities.
 pub const OPEN: u32 = 0xf0 << 24 | VENG1;
 
+/// What happens in the middle of a function; see [`FakeLrs::hook`].
+pub type Hook = Box<dyn Fn(usize)>;
+
 /// One CPU's virtual interface, with 5 bits of priority.
 pub struct FakeLrs {
     lrs: RefCell<Vec<u64>>,
@@ -31,6 +34,8 @@ pub struct FakeLrs {
     pub line: Cell<bool>,
     /// Accesses by the hypervisor, to keep the short paths short.
     pub accesses: Cell<usize>,
+    /// Called before an access, with its number, to let something happen in the middle of a function.
+    pub hook: RefCell<Option<Hook>>,
     /// Each third access gives the host's CPU away, so that races between threads happen.
     pub slow: Cell<bool>,
 }
@@ -46,6 +51,7 @@ impl FakeLrs {
             physical_active: RefCell::new(Vec::new()),
             line: Cell::new(true),
             accesses: Cell::new(0),
+            hook: RefCell::new(None),
             slow: Cell::new(false),
         }
     }
@@ -173,6 +179,9 @@ impl FakeLrs {
 
     fn count_access(&self) {
         self.accesses.set(self.accesses.get() + 1);
+        if let Some(hook) = &*self.hook.borrow() {
+            hook(self.accesses.get());
+        }
         if self.slow.get() && self.accesses.get().is_multiple_of(3) {
             std::thread::yield_now();
         }

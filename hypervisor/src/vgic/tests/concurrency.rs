@@ -1,5 +1,6 @@
 //! Posters on other threads while the owner flushes: nothing is lost, nothing comes twice.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::thread;
@@ -148,5 +149,76 @@ fn posts_survive_enabling_and_routing_by_others() {
     assert!(!lost.load(SeqCst), "lost: {taken:?}");
     for intid in SPIS {
         assert_eq!(taken[intid as usize].load(SeqCst), rounds, "INTID {intid}");
+    }
+}
+
+/// A flush during which, at each access to the hardware in turn, another CPU posts one more interrupt: it is delivered by
+/// this flush, or attention is still up for the next one.
+#[test]
+fn a_post_in_the_middle_of_a_flush_is_seen_by_it_or_by_the_next() {
+    for first in [&[1][..], &[1, 2], &[1, 64], &[64]] {
+        for extra in [1, 3, 64, 70] {
+            for at in 1..8 {
+                let vgic = Rc::new(booted(2));
+                let lrs = FakeLrs::open(4);
+                // One that has ended is to be harvested.
+                vgic.send_sgi(V1, sgi(5, 1), &mut anybody);
+                assert_eq!(take_all(&vgic, V0, &lrs), [5]);
+                let post = |vgic: &crate::vgic::Vgic, intid: u32| match intid {
+                    0..16 => vgic.send_sgi(V1, sgi(u64::from(intid), 1), &mut anybody),
+                    _ => vgic.post_spi(IntId(intid), &mut anybody),
+                };
+                first.iter().for_each(|&intid| post(&vgic, intid));
+                lrs.accesses.set(0);
+                let other = vgic.clone();
+                *lrs.hook.borrow_mut() = Some(Box::new(move |n| {
+                    if n == at {
+                        post(&other, extra);
+                    }
+                }));
+                assert!(vgic.flush(V0, &lrs).is_empty());
+                let posted = lrs.accesses.get() >= at;
+                *lrs.hook.borrow_mut() = None;
+                let mut expected = first.to_vec();
+                if posted && !first.contains(&extra) {
+                    expected.push(extra);
+                }
+                let mut taken = take_all(&vgic, V0, &lrs);
+                taken.sort_unstable();
+                expected.sort_unstable();
+                taken.dedup();
+                assert_eq!(taken, expected, "{first:?}, then {extra} at access {at}");
+            }
+        }
+    }
+}
+
+/// A flush during which an SPI is moved to another vCPU, which takes it at once: it is never in two places, and not lost.
+#[test]
+fn an_spi_that_moves_in_the_middle_of_a_flush_stays_one() {
+    for at in 1..4 {
+        let vgic = Rc::new(booted(2));
+        let (a, b) = (FakeLrs::open(4), Rc::new(FakeLrs::open(4)));
+        for intid in [64, 65, 66] {
+            vgic.post_spi(IntId(intid), &mut anybody);
+        }
+        let (other, there) = (vgic.clone(), b.clone());
+        *a.hook.borrow_mut() = Some(Box::new(move |n| {
+            if n == at {
+                other.dist_write(V1, &*there, 0x6000 + 8 * 66, 8, 1, &mut anybody);
+                assert!(other.flush(V1, &*there).is_empty());
+            }
+        }));
+        let wake = vgic.flush(V0, &a);
+        *a.hook.borrow_mut() = None;
+        let held = |lrs: &FakeLrs| lrs.values().iter().any(|&lr| lr >> 62 != 0 && lr as u32 == 66);
+        assert!(!(held(&a) && held(&b)), "in two places, access {at}");
+        let in_lr = vgic.in_lr.load(SeqCst) >> (66 - 32) & 1 != 0;
+        assert_eq!(in_lr, held(&a) || held(&b), "the claim, access {at}");
+        // Both come back to the hypervisor: the owner gives it up, and the other one is told.
+        let wake = wake | if vgic.attention(V0) { vgic.flush(V0, &a) } else { Default::default() };
+        assert!(held(&b) || wake.contains(V1) || vgic.attention(V1));
+        assert_eq!(take_all(&vgic, V0, &a), [64, 65]);
+        assert_eq!(take_all(&vgic, V1, &b), [66]);
     }
 }
