@@ -159,15 +159,19 @@ pub fn entry() -> u64 {
 pub enum StartError {
     /// CPU_ON's status.
     Refused(i64),
-    /// CPU_ON succeeded, but the CPU didn't come up within five seconds.
+    /// CPU_ON succeeded, but the CPU didn't come up within [`PATIENCE`].
     Silent,
 }
 
-/// Waits until `done`, at most this long; false: it was too long.
+/// How long anything may take that must come, in seconds. An emulator with many CPUs on few threads makes a
+/// guest wait for long while the counter goes on: no reason to give up.
+pub const PATIENCE: u64 = 120;
+
+/// Waits until `done`, at most for [`PATIENCE`]; false: it was too long.
 #[must_use]
-pub fn wait(seconds: u64, mut done: impl FnMut() -> bool) -> bool {
+pub fn wait(mut done: impl FnMut() -> bool) -> bool {
     let start = cpu::counter();
-    let limit = seconds * cpu::frequency();
+    let limit = PATIENCE * cpu::frequency();
     while !done() {
         if cpu::counter().wrapping_sub(start) > limit {
             return false;
@@ -188,7 +192,7 @@ pub fn start(index: usize) -> Result<(), StartError> {
     if status != 0 {
         return Err(StartError::Refused(status));
     }
-    if wait(5, || cpu.is_online()) { Ok(()) } else { Err(StartError::Silent) }
+    if wait(|| cpu.is_online()) { Ok(()) } else { Err(StartError::Silent) }
 }
 
 /// Starts all CPUs that are off; false (after saying so) when one doesn't come.
@@ -269,7 +273,7 @@ pub fn go_off() {
 #[must_use]
 pub fn wait_off(index: usize) -> bool {
     let affinity = get(index).affinity.load(Ordering::Relaxed);
-    wait(5, || psci::status(psci::call(psci::AFFINITY_INFO, affinity, 0, 0)) == 1)
+    wait(|| psci::status(psci::call(psci::AFFINITY_INFO, affinity, 0, 0)) == 1)
 }
 
 /// The redistributor of this CPU.

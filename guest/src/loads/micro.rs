@@ -131,7 +131,7 @@ fn sgi_self(n: u32) -> Outcome {
     collect(n, "the SGI did not come", || {
         let before = me.arrivals(SGI_MEASURE);
         let start = measure::send_sgi(value);
-        cpus::wait(5, || me.arrivals(SGI_MEASURE) != before)
+        cpus::wait(|| me.arrivals(SGI_MEASURE) != before)
             .then(|| me.arrived(SGI_MEASURE).saturating_sub(start))
     })
 }
@@ -180,7 +180,7 @@ fn ipi(n: u32, target: fn()) -> Outcome {
     STOP.store(false, Ordering::Relaxed);
     INSIDE.store(false, Ordering::Relaxed);
     cpus::run_on(1, target);
-    if !cpus::wait(5, || INSIDE.load(Ordering::Acquire)) {
+    if !cpus::wait(|| INSIDE.load(Ordering::Acquire)) {
         return Outcome::Failed("vCPU 1 did not take its job");
     }
     let other = cpus::get(1);
@@ -189,12 +189,12 @@ fn ipi(n: u32, target: fn()) -> Outcome {
         busy_wait(SETTLE);
         let before = other.arrivals(SGI_MEASURE);
         let start = measure::send_sgi(value);
-        cpus::wait(5, || other.arrivals(SGI_MEASURE) != before)
+        cpus::wait(|| other.arrivals(SGI_MEASURE) != before)
             .then(|| other.arrived(SGI_MEASURE).saturating_sub(start))
     });
     STOP.store(true, Ordering::Relaxed);
     cpus::send(1, SGI_MEASURE);
-    if !cpus::wait(5, || cpus::is_done(1)) {
+    if !cpus::wait(|| cpus::is_done(1)) {
         return Outcome::Failed("vCPU 1 did not end its job");
     }
     outcome
@@ -202,7 +202,7 @@ fn ipi(n: u32, target: fn()) -> Outcome {
 
 fn spin_for_timer(done: &dyn Fn() -> bool) -> bool {
     let start = cpu::counter();
-    let limit = 5 * cpu::frequency();
+    let limit = cpus::PATIENCE * cpu::frequency();
     while !done() {
         if cpu::counter().wrapping_sub(start) > limit {
             return false;
@@ -239,7 +239,7 @@ fn irq_completion(n: u32) -> Outcome {
     let baseline = baseline();
     collect(n, "the SGI did not come", || {
         gic::send_sgi(value);
-        cpus::wait(5, cpu::interrupt_pending)
+        cpus::wait(cpu::interrupt_pending)
             .then(|| measure::acknowledge_and_complete().saturating_sub(baseline))
     })
 }
@@ -258,7 +258,7 @@ fn cpu_on(n: u32) -> Outcome {
     let affinity = cpus::get(1).affinity.load(Ordering::Relaxed);
     collect(n, "vCPU 1 did not start or did not go off", || {
         let (start, status) = measure::cpu_on(affinity, cpus::entry(), 1);
-        let up = status == 0 && cpus::wait(5, || cpus::get(1).is_online());
+        let up = status == 0 && cpus::wait(|| cpus::get(1).is_online());
         let started = cpus::get(1).started.load(Ordering::Relaxed);
         (up && off()).then(|| started.saturating_sub(start))
     })

@@ -78,7 +78,7 @@ fn suspend(checks: &mut Checks) {
         let _masked = Masked::new();
         cpu::arm_timer(cpu::counter() + ticks(1_000_000, cpu::frequency()));
         let status = call(psci::CPU_SUSPEND, 0, 0, 0);
-        (status, cpus::wait(5, cpu::interrupt_pending))
+        (status, cpus::wait(cpu::interrupt_pending))
     };
     cpu::stop_timer();
     checks.note("cpu_suspend", status == (0, true), format_args!("{status:?}"));
@@ -117,7 +117,7 @@ fn on_each_other(checks: &mut Checks) {
     cpus::run_on(1, start_when_told);
     GO.store(true, Ordering::Release);
     let mine = call(psci::CPU_ON, affinity(1), cpus::entry(), 1);
-    let done = cpus::wait(5, || cpus::is_done(1));
+    let done = cpus::wait(|| cpus::is_done(1));
     let theirs = ANSWER.load(Ordering::Relaxed);
     let ok = done && mine == psci::ALREADY_ON && theirs == psci::ALREADY_ON;
     checks.note("cpu_on_each_other", ok, format_args!("{mine} {theirs}"));
@@ -148,7 +148,7 @@ fn race(checks: &mut Checks) {
         cpus::run_on(1, start_when_told);
         GO.store(true, Ordering::Release);
         let mine = start_target();
-        let done = cpus::wait(5, || cpus::is_done(1) && cpus::get(2).is_online());
+        let done = cpus::wait(|| cpus::is_done(1) && cpus::get(2).is_online());
         seen = (mine, ANSWER.load(Ordering::Relaxed));
         let late = |status| status == psci::ALREADY_ON || status == ON_PENDING;
         done && ((seen.0 == 0 && late(seen.1)) || (late(seen.0) && seen.1 == 0))

@@ -42,7 +42,7 @@ fn send_to_all() {
     for target in 0..cpus::number() {
         let before = cpus::get(target).arrivals(intid);
         cpus::send(target, intid);
-        if !cpus::wait(5, || cpus::get(target).arrivals(intid) == before + 1) {
+        if !cpus::wait(|| cpus::get(target).arrivals(intid) == before + 1) {
             MISSING.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -57,7 +57,7 @@ fn sgis(checks: &mut Checks) {
     let ok = (FIRST_SGI..16).all(|intid| {
         let before = me.arrivals(intid);
         cpus::send(0, intid);
-        cpus::wait(5, || me.arrivals(intid) == before + 1)
+        cpus::wait(|| me.arrivals(intid) == before + 1)
     });
     checks.check("sgi_all_numbers", ok);
 
@@ -66,7 +66,7 @@ fn sgis(checks: &mut Checks) {
         let before: [u64; 8] = core::array::from_fn(arrivals);
         gic::send_sgi((1 << 40) | (15 << 24)); // IRM: all but self
         let come = |i: usize| arrivals(i) == before[i] + 1;
-        let ok = cpus::wait(5, || (1..cpus::number()).all(come)) && arrivals(0) == before[0];
+        let ok = cpus::wait(|| (1..cpus::number()).all(come)) && arrivals(0) == before[0];
         checks.check("sgi_all_but_self", ok);
     } else {
         checks.skip("sgi_all_but_self", ONE_VCPU);
@@ -76,17 +76,17 @@ fn sgis(checks: &mut Checks) {
     let pending = {
         let _masked = Masked::new();
         cpus::send(0, 14);
-        cpus::wait(5, cpu::interrupt_pending) && me.arrivals(14) == before
+        cpus::wait(cpu::interrupt_pending) && me.arrivals(14) == before
     };
     cpu::isb();
-    checks.check("sgi_masked", pending && cpus::wait(5, || me.arrivals(14) == before + 1));
+    checks.check("sgi_masked", pending && cpus::wait(|| me.arrivals(14) == before + 1));
 
     gic::set_priority_mask(0x80); // SGIs have 0xa0
     cpus::send(0, 14);
     pause(NOT_COMING);
     let held = me.arrivals(14) == before + 1;
     gic::set_priority_mask(0xf0);
-    checks.check("sgi_below_priority_mask", held && cpus::wait(5, || me.arrivals(14) == before + 2));
+    checks.check("sgi_below_priority_mask", held && cpus::wait(|| me.arrivals(14) == before + 2));
 
     let Some(frame) = cpus::redistributor() else { return };
     frame.write32(gic::GICR_ICENABLER0, 1 << 14);
@@ -94,7 +94,7 @@ fn sgis(checks: &mut Checks) {
     pause(NOT_COMING);
     let held = me.arrivals(14) == before + 2;
     frame.write32(gic::GICR_ISENABLER0, 1 << 14);
-    checks.check("sgi_disabled_stays_pending", held && cpus::wait(5, || me.arrivals(14) == before + 3));
+    checks.check("sgi_disabled_stays_pending", held && cpus::wait(|| me.arrivals(14) == before + 3));
 
     // A target that is nobody: nothing happens.
     gic::send_sgi(gic::sgi_value(0x00_00fe_fd0c, 14));
@@ -115,7 +115,7 @@ fn time() {
         cpu::arm_timer(due);
         let mut come = true;
         if round % 2 == 0 {
-            come = cpus::wait(5, || me.arrivals(intid) != before);
+            come = cpus::wait(|| me.arrivals(intid) != before);
         } else {
             loop {
                 let _masked = Masked::new();
@@ -135,20 +135,20 @@ fn timer(checks: &mut Checks) {
     let latest = LATEST.load(Ordering::Relaxed);
     let hz = cpu::frequency();
     let late = nanoseconds(latest, hz);
-    checks.note("timer_all_vcpus", latest < 2 * hz, format_args!("latest {late} ns"));
+    checks.note("timer_all_vcpus", latest < 20 * hz, format_args!("latest {late} ns"));
 
     let me = cpus::this();
     let intid = machine().timer;
     let before = me.arrivals(intid);
     cpu::arm_timer(cpu::counter() - 1);
-    checks.check("timer_in_the_past", cpus::wait(5, || me.arrivals(intid) == before + 1));
+    checks.check("timer_in_the_past", cpus::wait(|| me.arrivals(intid) == before + 1));
 
     cpu::arm_timer_masked(cpu::counter());
-    let expired = cpus::wait(5, cpu::timer_expired);
+    let expired = cpus::wait(cpu::timer_expired);
     pause(NOT_COMING);
     let held = me.arrivals(intid) == before + 1;
     cpu::arm_timer(cpu::counter());
-    let come = cpus::wait(5, || me.arrivals(intid) == before + 2);
+    let come = cpus::wait(|| me.arrivals(intid) == before + 2);
     pause(NOT_COMING);
     // The handler switches the timer off: once is enough.
     let once = me.arrivals(intid) == before + 2;
@@ -162,7 +162,7 @@ fn timer(checks: &mut Checks) {
     {
         let _masked = Masked::new();
         cpu::arm_timer(cpu::counter());
-        let pending = cpus::wait(5, cpu::interrupt_pending);
+        let pending = cpus::wait(cpu::interrupt_pending);
         cpu::stop_timer();
         checks.check("timer_pending_while_masked", pending);
     }
@@ -251,7 +251,7 @@ fn spis(checks: &mut Checks) {
         let before = cpus::get(target).arrivals(SPI);
         prepare(SPI, target);
         pend(SPI);
-        ok &= cpus::wait(5, || cpus::get(target).arrivals(SPI) == before + 1);
+        ok &= cpus::wait(|| cpus::get(target).arrivals(SPI) == before + 1);
     }
     disable(SPI);
     checks.check("spi_routed_to_each_vcpu", ok);
@@ -292,7 +292,7 @@ fn flood(checks: &mut Checks) {
         pause(NOT_COMING);
     }
     let come = |intid: u32| me.arrivals(intid) == before[intid as usize] + 1;
-    let ok = cpus::wait(5, || all().all(come));
+    let ok = cpus::wait(|| all().all(come));
     pause(NOT_COMING);
     let still = all().all(come);
     for intid in SPI..SPI_END {

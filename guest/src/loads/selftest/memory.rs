@@ -57,7 +57,7 @@ fn devices(checks: &mut Checks) {
     ] {
         checks.note(name, true, format_args!("{outcome:x?}"));
     }
-    let empty = cpus::wait(5, || registers.read32(uart::FR) & uart::FR_TXFE != 0);
+    let empty = cpus::wait(|| registers.read32(uart::FR) & uart::FR_TXFE != 0);
     checks.check("uart_works_after", empty);
 }
 
