@@ -25,7 +25,8 @@ use crate::{interrupt, setup};
     after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --setup 2 --trials 5 --json vmid.json\n  \
     cargo xtask bench --load linux --vms 2 --vcpus 2\n  cargo xtask bench micro --deterministic\n  \
     cargo xtask bench --cpus 4 --vms 12 --set vmid.bits=4 -- -d unimp\n\n\
-    Times under emulation say nothing about hardware; counts, and instructions with --deterministic, are exact."
+    Times under emulation say nothing about hardware; counts and instructions are exact. Unless --threads asks for the \
+    host's clock, executed instructions drive the clock of `vmid` with the messaging load."
 )]
 pub struct BenchArgs {
     /// What is measured
@@ -58,10 +59,10 @@ pub struct BenchArgs {
     /// How often each row is measured [default: 3; 1 for Linux guests and for micro]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: Option<u32>,
-    /// Let executed instructions drive the clock: one is one nanosecond, and runs repeat
+    /// Let executed instructions drive the clock: one is one nanosecond, and runs repeat [default for vmid with --load messaging]
     #[arg(long)]
     pub deterministic: bool,
-    /// The emulator's threads: one for all CPUs, or one for each [default: single; multi for Linux guests]
+    /// The emulator's threads: one for all CPUs, or one for each [default for Linux guests: multi; micro: single]
     #[arg(long, value_enum, conflicts_with = "deterministic")]
     pub threads: Option<Threads>,
     /// hackbench's groups

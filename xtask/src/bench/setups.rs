@@ -30,8 +30,8 @@ pub struct Setup {
     pub memory: u64,
     /// The hypervisor's options beside the policy.
     pub options: Vec<(String, String)>,
-    /// The emulator's threads, if the command line doesn't say.
-    pub threads: Threads,
+    /// The emulator's threads, if the command line doesn't say; none: executed instructions drive the clock.
+    pub threads: Option<Threads>,
     /// What the guests do.
     pub load: LoadName,
     /// hackbench's parameters.
@@ -50,7 +50,7 @@ impl Setup {
             vcpus: 2,
             memory: 8 << 20,
             options: Vec::new(),
-            threads: Threads::Single,
+            threads: None,
             load: LoadName::Messaging,
             hackbench: Hackbench { groups: 1, fds: 4, loops: 20, size: MESSAGE_BYTES, runs: 5 },
             linux: None,
@@ -59,7 +59,11 @@ impl Setup {
 
     /// Setup 2: few CPUs and so few VMIDs that they run out all the time.
     fn second() -> Self {
-        Self { name: "2", cpus: 8, vms: 40, options: vec![("vmid.bits".into(), "4".into())], ..Self::first() }
+        let mut second = Self { name: "2", cpus: 8, vms: 40, ..Self::first() };
+        // Short slices and a longer load: thousands of schedule-ins, and so rollovers by the hundred, in seconds.
+        second.options = vec![("vmid.bits".into(), "4".into()), ("sched.slice_us".into(), "2000".into())];
+        second.hackbench.loops = 500;
+        second
     }
 
     /// Linux guests: few, because an emulated boot takes its time.
@@ -69,7 +73,7 @@ impl Setup {
             cpus: 2,
             vms: 2,
             memory: 0,
-            threads: Threads::Multi,
+            threads: Some(Threads::Multi),
             load: LoadName::Linux,
             hackbench: Hackbench { groups: 1, fds: 4, loops: 50, size: MESSAGE_BYTES, runs: 5 },
             ..Self::first()
@@ -165,11 +169,12 @@ impl Setup {
         vm.vcpus = self.vcpus;
         vm.memory = self.memory;
         vm.count = self.vms;
+        let threads = if args.deterministic { None } else { args.threads.or(self.threads) };
         let machine = Machine {
             cpus: self.cpus,
             cpu: args.cpu.clone(),
-            multi_threaded: !args.deterministic && args.threads.unwrap_or(self.threads) == Threads::Multi,
-            deterministic: args.deterministic,
+            multi_threaded: threads == Some(Threads::Multi),
+            deterministic: threads.is_none(),
             qemu: args.qemu.clone(),
             ..Machine::default()
         };
@@ -243,23 +248,36 @@ mod tests {
         let setups = Setup::wanted(&args("")).unwrap();
         let shape: Vec<_> = setups.iter().map(|s| (s.name, s.cpus, s.vms, s.vcpus)).collect();
         assert_eq!(shape, [("1", 128, 128, 2), ("2", 8, 40, 2)]);
-        assert_eq!(setups[1].options, [("vmid.bits".to_string(), "4".to_string())]);
+        assert_eq!(setups[1].options[0], ("vmid.bits".to_string(), "4".to_string()));
         assert_eq!(policies(&args("")), POLICIES);
     }
 
     #[test]
     fn options_change_a_setup() {
-        let setups = Setup::wanted(&args("--vms 3 --vcpus 4 --set vmid.bits=5 --fds 2")).unwrap();
+        let setups = Setup::wanted(&args("--vms 3 --vcpus 4 --set vmid.bits=5 --fds 2 --loops 20")).unwrap();
         assert_eq!(setups.len(), 1);
         assert_eq!((setups[0].name, setups[0].vms, setups[0].vcpus), ("custom", 3, 4));
         assert_eq!(setups[0].options, [("vmid.bits".to_string(), "5".to_string())]);
         assert_eq!(setups[0].messages_per_run(), 2 * 2 * 20);
         let setups = Setup::wanted(&args("--setup 2 --set vmid.bits=6")).unwrap();
-        assert_eq!(setups[0].options, [("vmid.bits".to_string(), "6".to_string())]);
+        assert_eq!(setups[0].options[0], ("vmid.bits".to_string(), "6".to_string()));
         assert_eq!(policies(&args("--set vmid.policy=clear")), ["clear"]);
         assert!(Setup::wanted(&args("--fds 0")).is_err());
         assert!(Setup::wanted(&args("--load linux --setup 1")).is_err());
         assert_eq!(Setup::wanted(&args("--load linux --vms 2 --vcpus 2")).unwrap()[0].name, "linux");
+    }
+
+    #[test]
+    fn instructions_drive_the_clock_unless_threads_are_asked_for() {
+        let kernel = Arc::new(kernel::parse(&[1; 100]).unwrap());
+        let machine = |line: &str| {
+            let args = args(line);
+            let setup = Setup::wanted(&args).unwrap().remove(0);
+            setup.scenario(&args, &kernel).unwrap().machine
+        };
+        assert!(machine("").deterministic && machine("--deterministic").deterministic);
+        assert!(!machine("--threads single").deterministic && !machine("--threads single").multi_threaded);
+        assert!(machine("--threads multi").multi_threaded);
     }
 
     #[test]
