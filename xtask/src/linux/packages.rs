@@ -45,6 +45,13 @@ pub fn ensure() -> Result<Packages> {
         }
     };
     let kernel = kernel_in(&root).context("the kernel's package has no vmlinuz")?;
+    // A name that doesn't change with the version, for scenario files.
+    let link = dir.join("vmlinuz");
+    if std::fs::read_link(&link).ok().as_deref() != Some(&*kernel) {
+        // Mostly there is none yet.
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&kernel, &link).with_context(|| format!("making {}", link.display()))?;
+    }
     // Made anew each time (it takes some milliseconds), so that a change of ours is never missed.
     let initrd = dir.join("initramfs.cpio");
     replace(&initrd, &initramfs::build(&root)?)?;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::case::{Boots, Case, Emulator, Ends, Level};
 use super::expect::{
-    adds_up, all_cpus_work, all_ended, guests_are_content, occurs, runs_well, says, starts_nothing,
-    stays_in_place, vm_failed, within,
+    adds_up, all_cpus_work, all_ended, guests_are_content, hypervisor_faults, occurs, reports_again,
+    runs_well, says, starts_nothing, stays_in_place, vm_failed, within,
 };
 use crate::linux::{self, Hackbench};
 use crate::qemu::capture::Limits;
@@ -89,6 +89,8 @@ fn options() -> Vec<Case> {
     vec![
         run("option-slice", "\"sched.slice_us\" = 1000").expect(within("boot", "slice_us", 1000, 1000)),
         run("option-no-histograms", "\"stats.histograms\" = \"off\""),
+        run("option-seed", "\"sched.seed\" = 7"),
+        run("option-period", "\"report.period_ms\" = 20").expect(reports_again),
         run("option-vmid-bits", "\"vmid.bits\" = 5").expect(within("boot", "vmid_bits", 5, 5)),
     ]
 }
@@ -182,7 +184,7 @@ fn vmids() -> Vec<Case> {
     cases
 }
 
-/// VMs that end in other ways than by a plain SYSTEM_OFF, and very many of them.
+/// VMs that end in other ways than by a plain SYSTEM_OFF, very many of them, and an end of the hypervisor itself.
 fn life() -> Vec<Case> {
     let last = [vm("last", 2, "load=selftest end=vcpu1", ""), vm("talk", 2, MESSAGING, "")];
     let reset = [vm("again", 2, "load=selftest end=reset", ""), vm("talk", 2, MESSAGING, "")];
@@ -195,16 +197,27 @@ fn life() -> Vec<Case> {
             .expect(vm_failed("bad"))
             .expect(adds_up)
     };
+    let mut faults = Vec::new();
+    for fault in ["panic", "null", "write-code", "run-data", "overflow"] {
+        let options = format!("\"debug.fault\" = \"{fault}\"");
+        let text = scenario("cpus = 2", &options, &[vm("talk", 1, MESSAGING, "")]);
+        let mut case = Case::scenario(format!("fault-{fault}"), text).expect(hypervisor_faults);
+        case.ends = Ends::OrStops;
+        case.limits = SHORT;
+        faults.push(if fault == "overflow" { case.quick() } else { case });
+    }
     let crowd = [vm("few", 1, "load=idle seconds=0.2", "count = 256").replace("32M", "8M")];
     let mut crowd = Case::scenario("256-vms", scenario("cpus = 4", "", &crowd)).expect(runs_well);
     crowd.limits = LONG;
-    vec![
+    let mut cases = vec![
         Case::scenario("off-by-vcpu-1", scenario("cpus = 2", "", &last)).expect(runs_well),
         Case::scenario("system-reset", scenario("cpus = 2", "", &reset)).expect(runs_well),
         crash("undefined.bin").quick(),
         crash("astray.bin"),
         crowd,
-    ]
+    ];
+    cases.extend(faults);
+    cases
 }
 
 /// Guests: ours without a hypervisor, and Linux.

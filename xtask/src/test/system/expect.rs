@@ -11,9 +11,18 @@ const TIME_TOLERANCE: f64 = 0.001;
 /// Most memory for a VM of up to two vCPUs beside its RAM.
 const OVERHEAD_LIMIT: u64 = 64 << 10;
 
-/// The records of one kind.
-fn records<'a>(captured: &'a Captured, kind: &'a str) -> impl Iterator<Item = &'a Value> {
-    captured.reports.iter().filter(move |record| record["kind"] == kind)
+/// The records of one kind, of everything the last one: with `report.period_ms` there are several reports in a run, and
+/// only when all has ended does everything have to fit.
+fn records<'a>(captured: &'a Captured, kind: &str) -> Vec<&'a Value> {
+    let mut last: Vec<&Value> = Vec::new();
+    let key = |record: &Value| ["vm_id", "vcpu", "cpu"].map(|key| record[key].as_u64());
+    for record in captured.reports.iter().filter(|record| record["kind"] == kind) {
+        match last.iter_mut().find(|other| key(other) == key(record)) {
+            Some(other) => *other = record,
+            None => last.push(record),
+        }
+    }
+    last
 }
 
 /// The only record of a kind.
@@ -21,6 +30,11 @@ fn only<'a>(captured: &'a Captured, kind: &str) -> Result<&'a Value> {
     let found: Vec<&Value> = captured.reports.iter().filter(|record| record["kind"] == kind).collect();
     ensure!(found.len() == 1, "{} records `{kind}` on the console, not one", found.len());
     Ok(found[0])
+}
+
+/// The record of the VMID allocator.
+fn allocator(captured: &Captured) -> Result<&Value> {
+    records(captured, "vmid").first().copied().context("no record `vmid` on the console")
 }
 
 /// A number at a path of keys, such as `exits.total`.
@@ -69,7 +83,7 @@ pub fn all_ended(outcome: &Outcome<'_>, failed: u64) -> Result<()> {
         ensure!(vms == scenario.vm_count(), "{vms} VMs ran, not {}", scenario.vm_count());
         let expected = u64::from(scenario.machine.cpus);
         ensure!(cpus == expected, "{cpus} CPUs are in use, not {expected}");
-        let reported = records(captured, "cpu").count() as u64;
+        let reported = records(captured, "cpu").len() as u64;
         ensure!(reported == expected, "{reported} CPUs reported, not {expected}");
     }
     Ok(())
@@ -103,15 +117,15 @@ pub fn guests_are_content(outcome: &Outcome<'_>, without: &[&str]) -> Result<()>
 /// Two of them don't.
 pub fn adds_up(outcome: &Outcome<'_>) -> Result<()> {
     let captured = outcome.captured;
-    for record in captured.reports.iter().filter(|record| record["exits"].is_object()) {
-        reasons_add_up(record)?;
+    for kind in ["vcpu", "vm", "cpu"] {
+        records(captured, kind).into_iter().try_for_each(reasons_add_up)?;
     }
     for cpu in records(captured, "cpu") {
         time_adds_up(cpu)?;
     }
     for vm in records(captured, "vm") {
         let own = |vcpu: &&Value| vcpu["vm_id"] == vm["vm_id"];
-        let vcpus: Vec<&Value> = records(captured, "vcpu").filter(own).collect();
+        let vcpus: Vec<&Value> = records(captured, "vcpu").into_iter().filter(own).collect();
         ensure!(vcpus.len() as u64 == number(vm, "vcpus")?, "{}: {} vCPUs reported", title(vm), vcpus.len());
         for path in ["exits.total", "schedule_ins", "migrations", "kicks"] {
             let sum: u64 = vcpus.iter().map(|vcpu| number(vcpu, path)).sum::<Result<u64>>()?;
@@ -175,7 +189,7 @@ fn memory_came_back(vm: &Value) -> Result<()> {
 
 /// The allocator's counters fit together, and with the vCPUs'.
 fn vmids_add_up(captured: &Captured) -> Result<()> {
-    let vmid = only(captured, "vmid")?;
+    let vmid = allocator(captured)?;
     let get = |key: &str| number(vmid, key);
     let (ins, fast, slow) = (get("schedule_ins")?, get("fast")?, get("slow")?);
     ensure!(fast + slow == ins, "VMIDs: fast {fast} and slow {slow} are not {ins} schedule-ins");
@@ -188,15 +202,20 @@ fn vmids_add_up(captured: &Captured) -> Result<()> {
         get("rollovers")? <= get("tlbi_broadcast")?,
         "VMIDs: a rollover without a broadcast invalidation"
     );
-    let vcpus: u64 =
-        records(captured, "vcpu").map(|vcpu| number(vcpu, "schedule_ins")).sum::<Result<u64>>()?;
+    let vcpus: u64 = records(captured, "vcpu")
+        .into_iter()
+        .map(|vcpu| number(vcpu, "schedule_ins"))
+        .sum::<Result<u64>>()?;
     ensure!(vcpus == ins, "vCPUs were scheduled in {vcpus} times, the allocator was asked {ins} times");
     Ok(())
 }
 
 /// How often a reason occurred, over all CPUs.
 fn occurrences(captured: &Captured, reason: &str) -> u64 {
-    records(captured, "cpu").filter_map(|cpu| cpu["exits"]["by_reason"][reason]["count"].as_u64()).sum()
+    records(captured, "cpu")
+        .into_iter()
+        .filter_map(|cpu| cpu["exits"]["by_reason"][reason]["count"].as_u64())
+        .sum()
 }
 
 /// A reason occurred at least `least` times.
@@ -216,10 +235,31 @@ pub fn within(
     most: u64,
 ) -> impl Fn(&Outcome<'_>) -> Result<()> {
     move |outcome| {
-        let value = number(only(outcome.captured, kind)?, path)?;
+        let record = records(outcome.captured, kind).first().copied();
+        let value = number(record.with_context(|| format!("no record `{kind}` on the console"))?, path)?;
         ensure!((least..=most).contains(&value), "{kind}: {path} is {value}, not within {least} to {most}");
         Ok(())
     }
+}
+
+/// There were several reports, and no counter of a CPU went down from one to the next.
+///
+/// # Errors
+/// There was one, or one did.
+pub fn reports_again(outcome: &Outcome<'_>) -> Result<()> {
+    let all =
+        |kind: &'static str| outcome.captured.reports.iter().filter(move |record| record["kind"] == kind);
+    ensure!(all("vmid").count() >= 2, "one report, not several");
+    for last in records(outcome.captured, "cpu") {
+        let own: Vec<&Value> = all("cpu").filter(|cpu| cpu["cpu"] == last["cpu"]).collect();
+        for pair in own.windows(2) {
+            for path in ["exits.total", "schedule_ins", "elapsed_ns", "time_ns.guest", "time_ns.idle"] {
+                let (before, after) = (number(pair[0], path)?, number(pair[1], path)?);
+                ensure!(before <= after, "{}: {path} went from {before} to {after}", title(last));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Pinned vCPUs never moved.
@@ -246,11 +286,23 @@ pub fn all_cpus_work(outcome: &Outcome<'_>) -> Result<()> {
 /// A VM of this name failed, and its memory came back.
 pub fn vm_failed(name: &'static str) -> impl Fn(&Outcome<'_>) -> Result<()> {
     move |outcome| {
-        let vm = records(outcome.captured, "vm").find(|vm| vm["vm"] == name);
+        let vm = records(outcome.captured, "vm").into_iter().find(|vm| vm["vm"] == name);
         let vm = vm.with_context(|| format!("no record of the VM {name}"))?;
         ensure!(vm["state"] == "failed", "the VM {name} is {}, not \"failed\"", vm["state"]);
         Ok(())
     }
+}
+
+/// The hypervisor faulted, and said where: registers are of EL2, and there is a backtrace.
+///
+/// # Errors
+/// It did not.
+pub fn hypervisor_faults(outcome: &Outcome<'_>) -> Result<()> {
+    let fault = only(outcome.captured, "fault")?;
+    ensure!(fault["el"] == 2, "the fault is of EL{}, not of EL2", fault["el"]);
+    let trace = fault["backtrace"].as_array().map_or(0, Vec::len);
+    ensure!(trace > 0, "the fault's record has no backtrace");
+    Ok(())
 }
 
 /// A line of the console has all these words (case doesn't matter).

@@ -67,6 +67,21 @@ fn sums_that_are_off_are_found() {
 }
 
 #[test]
+fn of_several_reports_the_last_must_fit_and_counters_only_grow() {
+    let vmid = "@odometer {\"kind\":\"vmid\",\"fast\":9}\n";
+    let early = |exits: u64| {
+        format!(
+            "{vmid}@odometer {{\"kind\":\"cpu\",\"cpu\":0,\"elapsed_ns\":9,\"schedule_ins\":1,\
+             \"time_ns\":{{\"guest\":1,\"idle\":1}},\"exits\":{{\"total\":{exits}}}}}{GOOD}"
+        )
+    };
+    assert_eq!(judge(&early(5), runs_well), Ok(()));
+    assert_eq!(judge(&early(5), reports_again), Ok(()));
+    assert!(judge(&early(6), reports_again).unwrap_err().contains("exits.total went from 6 to 5"));
+    assert!(judge(GOOD, reports_again).unwrap_err().contains("not several"));
+}
+
+#[test]
 fn other_checks_fail_where_they_should() {
     assert!(judge(GOOD, occurs("sgi", 1)).is_err());
     assert!(judge(GOOD, within("vmid", "slow", 3, 9)).is_err());
@@ -74,5 +89,9 @@ fn other_checks_fail_where_they_should() {
     assert!(judge(GOOD, vm_failed("b")).unwrap_err().contains("no record"));
     assert!(judge(GOOD, says(&["gicv2"])).is_err());
     assert!(judge(GOOD, starts_nothing).is_err());
+    assert!(judge(GOOD, hypervisor_faults).is_err());
+    let fault = "@odometer {\"kind\":\"fault\",\"el\":2,\"backtrace\":[\"0x40\"]}";
+    assert_eq!(judge(fault, hypervisor_faults), Ok(()));
+    assert!(judge(&fault.replace(":2", ":1"), hypervisor_faults).is_err());
     assert_eq!(judge("odometer: no bundle", starts_nothing), Ok(()));
 }

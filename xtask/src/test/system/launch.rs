@@ -1,12 +1,11 @@
 //! Running one system test.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 
 use super::case::{Boots, Case, Emulator, Ends, Level, Outcome};
 use super::el3;
@@ -20,6 +19,8 @@ use crate::{fit, linux, paths, setup};
 
 /// Lines of the log that are shown when a case fails.
 const SHOWN: usize = 15;
+/// And characters of each: a record of the report has thousands.
+const WIDTH: usize = 240;
 
 /// What all cases share.
 pub struct Bench {
@@ -80,18 +81,10 @@ impl Bench {
             };
         }
         let log = self.logs.join(format!("{}.log", case.name.replace('/', "-")));
-        let mut lines = Vec::new();
-        let result = self.attempt(case, qemu, &log, &mut lines);
-        match result {
-            Ok(()) => Report::pass(),
-            Err(error) => {
-                let tail = lines[lines.len().saturating_sub(SHOWN)..].join("\n");
-                Report::fail(&case.name, format!("{error:#}\n--- the end of {}:\n{tail}", log.display()))
-            }
-        }
+        Report::of(&case.name, &self.attempt(case, qemu, &log))
     }
 
-    fn attempt(&self, case: &Case, qemu: Qemu, log: &Path, lines: &mut Vec<String>) -> Result<()> {
+    fn attempt(&self, case: &Case, qemu: Qemu, log: &Path) -> Result<()> {
         let scratch = paths::scratch()?;
         let prepared = self.prepare(case, scratch.path())?;
         let launch = Launch {
@@ -101,23 +94,24 @@ impl Bench {
             memory: prepared.memory,
             boot: prepared.boot,
         };
-        let mut file =
-            BufWriter::new(File::create(log).with_context(|| format!("writing {}", log.display()))?);
-        writeln!(file, "# {}", launch.behaviour().join(" "))?;
-        let captured = capture(&launch, &case.limits, None, &mut |line| {
-            // A log that can't be written is no reason to fail a run; the lines are kept here as well.
-            let _ = writeln!(file, "{line}").and_then(|()| file.flush());
-            lines.push(line.to_owned());
-        });
+        let mut lines = Vec::new();
+        let captured = capture(&launch, &case.limits, Some(log), &mut |line| lines.push(line.to_owned()));
         let captured = match captured {
             Ok(captured) => captured,
             // Judged by what it said before.
             Err(_) if case.ends == Ends::OrStops => Captured::from_log(&lines.join("\n"))?,
-            // What it printed is in the log, whose end is shown anyway.
-            Err(error) => bail!("{}", error.root_cause()),
+            Err(error) => return Err(error.context(launch.behaviour().join(" "))),
         };
         let outcome = Outcome { captured: &captured, scenario: prepared.scenario.as_ref() };
-        case.checks.iter().try_for_each(|check| check(&outcome))
+        let judged = case.checks.iter().try_for_each(|check| check(&outcome));
+        judged.map_err(|error| {
+            anyhow!(
+                "{error:#}\n{}\nthe end of {}:\n{}",
+                launch.behaviour().join(" "),
+                log.display(),
+                tail(&lines)
+            )
+        })
     }
 
     fn prepare(&self, case: &Case, scratch: &Path) -> Result<Prepared> {
@@ -182,6 +176,12 @@ impl Bench {
         let mut known = self.oldest.lock().unwrap_or_else(|broken| broken.into_inner());
         known.get_or_insert_with(|| setup::oldest_qemu().map_err(|error| format!("{error:#}"))).clone()
     }
+}
+
+/// The last lines of a log, none of them too long to be read.
+fn tail(lines: &[String]) -> String {
+    let shown = lines[lines.len().saturating_sub(SHOWN)..].iter();
+    shown.map(|line| format!("    {}\n", line.chars().take(WIDTH).collect::<String>())).collect()
 }
 
 fn bare(boot: Boot, machine: &Machine) -> Prepared {
