@@ -1,7 +1,7 @@
 //! Which vCPU runs where, and when.
 //!
 //! Each CPU has a run queue and round-robin time slices from EL2's own physical timer. A vCPU that waits for an interrupt is
-//! in no queue; whoever makes something deliverable to it puts it back ([`wake`]). A CPU with nothing to do takes work from others.
+//! in no queue; whoever makes something deliverable to it puts it back (`wake`). A CPU with nothing to do takes work from others.
 //!
 //! A vCPU that stops running stays *resident*: its registers are put away only when another one is loaded, so that a CPU
 //! that waits for its only vCPU goes on with it at the cost of an exit. A resident vCPU is only ever queued on that CPU.

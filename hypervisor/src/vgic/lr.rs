@@ -1,4 +1,4 @@
-//! List registers: the encoding of ICH_LR<n>_EL2 and ICH_HCR_EL2 (IHI 0069, 12.4), and the trait behind which the
+//! List registers: the encoding of `ICH_LR<n>_EL2` and ICH_HCR_EL2 (IHI 0069, 12.4), and the trait behind which the
 //! hardware is.
 
 use crate::ids::IntId;
@@ -46,9 +46,9 @@ pub(super) fn priority(lr: u64) -> u8 {
 pub trait ListRegisters {
     /// Number of list registers, 1 to 16 (ICH_VTR_EL2.ListRegs + 1). The same on every CPU: give the least.
     fn count(&self) -> usize;
-    /// Reads ICH_LR<n>_EL2.
+    /// Reads `ICH_LR<n>_EL2`.
     fn read(&self, n: usize) -> u64;
-    /// Writes ICH_LR<n>_EL2.
+    /// Writes `ICH_LR<n>_EL2`.
     fn write(&self, n: usize, value: u64);
     /// ICH_ELRSR_EL2: list registers that hold nothing and have no end of interrupt to report.
     fn empty_mask(&self) -> u32;
@@ -60,9 +60,9 @@ pub trait ListRegisters {
     fn set_vmcr(&self, value: u32);
     /// Number of active priority registers of a group: 1, 2 or 4 for 5, 6 or 7 preemption bits (ICH_VTR_EL2.PREbits).
     fn apr_count(&self) -> usize;
-    /// Reads ICH_AP0R<n>_EL2 or ICH_AP1R<n>_EL2; `group` is 0 or 1, `n` less than [`ListRegisters::apr_count`].
+    /// Reads `ICH_AP0R<n>_EL2` or `ICH_AP1R<n>_EL2`; `group` is 0 or 1, `n` less than [`ListRegisters::apr_count`].
     fn apr(&self, group: usize, n: usize) -> u32;
-    /// Writes ICH_AP0R<n>_EL2 or ICH_AP1R<n>_EL2.
+    /// Writes `ICH_AP0R<n>_EL2` or `ICH_AP1R<n>_EL2`.
     fn set_apr(&self, group: usize, n: usize, value: u32);
     /// Writes ICH_HCR_EL2: bits of [`control`].
     fn set_control(&self, value: u32);

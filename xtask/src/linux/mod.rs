@@ -80,7 +80,7 @@ pub fn append(hackbench: Option<&Hackbench>) -> String {
 /// A guest that runs hackbench; packages are fetched when they are missing.
 ///
 /// # Errors
-/// As [`packages`].
+/// As [`packages()`].
 pub fn guest(load: &Hackbench) -> Result<LinuxGuest> {
     let Packages { kernel, initrd, description } = packages()?;
     Ok(LinuxGuest { kernel, initrd, append: append(Some(load)), memory: MEMORY, description })

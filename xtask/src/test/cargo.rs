@@ -93,10 +93,10 @@ pub fn unit(package: &str) -> Result<Report> {
     Ok(libtest::parse(&output.stdout, &output.stderr, output.status.success()))
 }
 
-/// The documentation of all items, private ones too: a broken link is an error.
+/// The documentation of all items, private ones too (so that links to them lead somewhere): a broken link is an error.
 pub fn documentation() -> Result<Report> {
     let mut doc = cargo(&["doc", "--workspace", "--no-deps", "--document-private-items", "--quiet"]);
-    one("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))
+    one("documentation", doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links"))
 }
 
 /// The VMID allocator under loom: all interleavings of a few threads, within bounds.
