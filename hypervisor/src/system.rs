@@ -1,6 +1,7 @@
 //! Everything that the CPUs share: made once at boot, then only read, but for what is atomic or behind a lock.
 
 use crate::arch;
+use crate::device::virtio::net::Switch;
 use crate::exit::id_registers::IdRegisters;
 use crate::ids::{CpuId, IntId, VmId};
 use crate::memory::address::Pa;
@@ -15,6 +16,7 @@ use crate::scheduler::queue::Links;
 use crate::scheduler::{self, CpuShared, IdleMask};
 use crate::stats::TickRate;
 use crate::sync::Mutex;
+use crate::vm::host::Host;
 use crate::vm::{Vcpu, Vm, layout};
 use crate::vmid::Allocator;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -56,6 +58,8 @@ pub struct System {
     pub frames: Mutex<Frames>,
     /// The console.
     pub console: MachineConsole,
+    /// The switch between the VMs' network cards.
+    pub switch: Switch,
     /// All CPUs.
     pub cpus: alloc::vec::Vec<CpuShared>,
     /// CPUs that wait for work.
@@ -109,6 +113,17 @@ impl UartLine for GuestLines {
             vm.vgic.set_spi_line(layout::UART_INTID, level, &mut |index| {
                 scheduler::notify_index(cpu, vm, index)
             });
+        }
+    }
+
+    fn has_room(&self, vm: VmId) -> bool {
+        let vm = arch::this_cpu().system.vms().get(usize::from(vm.0));
+        vm.is_some_and(|vm| vm.devices.console_has_room(&Host::here()))
+    }
+
+    fn has_input(&self, vm: VmId) {
+        if let Some(vm) = arch::this_cpu().system.vms().get(usize::from(vm.0)) {
+            vm.devices.console_has_input(&Host::here());
         }
     }
 }

@@ -50,6 +50,7 @@ enum Kind {
     },
     Ramdisk,
     DeviceTree,
+    Disk,
 }
 
 impl Kind {
@@ -58,6 +59,7 @@ impl Kind {
             Self::Kernel { .. } => "kernel",
             Self::Ramdisk => "ramdisk",
             Self::DeviceTree => "fdt",
+            Self::Disk => "disk",
         }
     }
 }
@@ -149,6 +151,7 @@ struct Configuration<'a> {
     kernel: String,
     ramdisk: Option<String>,
     device_tree: Option<String>,
+    disk: Option<String>,
 }
 
 impl<'a> Configuration<'a> {
@@ -163,6 +166,7 @@ impl<'a> Configuration<'a> {
             kernel: images.add(kind, &vm.kernel.bytes, digests),
             ramdisk: vm.ramdisk.as_ref().map(|bytes| images.add(Kind::Ramdisk, bytes, digests)),
             device_tree: vm.device_tree.as_ref().map(|bytes| images.add(Kind::DeviceTree, bytes, digests)),
+            disk: vm.disk.as_ref().map(|disk| images.add(Kind::Disk, &disk.image, digests)),
         }
     }
 }
@@ -199,6 +203,7 @@ fn write_image(fdt: &mut FdtWriter, image: &Image<'_>) -> Result<(), vm_fdt::Err
     fdt.property_string("description", &image.name)?;
     let kind = match image.kind {
         Kind::DeviceTree => "flat_dt",
+        Kind::Disk => "filesystem",
         other => other.name(),
     };
     fdt.property_string("type", kind)?;
@@ -236,6 +241,16 @@ fn write_configuration(fdt: &mut FdtWriter, configuration: &Configuration<'_>) -
     fdt.property_u32("odometer,count", vm.count)?;
     if !vm.pin.is_empty() {
         fdt.property_array_u32("odometer,pin", &vm.pin)?;
+    }
+    if let (Some(name), Some(disk)) = (&configuration.disk, &vm.disk) {
+        fdt.property_string("odometer,disk", name)?;
+        fdt.property_string("odometer,disk-access", if disk.read_only { "read-only" } else { "private" })?;
+    }
+    if vm.console {
+        fdt.property_null("odometer,console")?;
+    }
+    if vm.net {
+        fdt.property_null("odometer,net")?;
     }
     if !vm.bootargs.is_empty() {
         fdt.property_string("bootargs", &vm.bootargs)?;

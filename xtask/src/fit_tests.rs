@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
-use crate::scenario::{Kernel, Machine, kernel};
+use crate::scenario::{Disk, Kernel, Machine, kernel};
 
 /// The properties of a device tree by path.
 fn properties(blob: &[u8]) -> BTreeMap<String, Vec<u8>> {
@@ -56,6 +56,9 @@ fn scenario() -> Scenario {
     b.count = 3;
     b.pin = vec![1, 0];
     b.bootargs = "load=idle".into();
+    b.disk = Some(Disk { image: Arc::new(b"disk".to_vec()), read_only: true });
+    b.console = true;
+    b.net = true;
     let mut c = Vm::new("c", Arc::new(kernel::parse(b"raw").unwrap()));
     c.load = Some(0x4100_0000);
     c.entry = Some(0x4100_0001);
@@ -69,7 +72,12 @@ fn each_image_is_there_once_with_its_bytes_at_its_offset() {
     let images: Vec<&String> = found.keys().filter(|key| key.ends_with("/data-size")).collect();
     assert_eq!(
         images,
-        ["/images/kernel-1/data-size", "/images/kernel-2/data-size", "/images/ramdisk-1/data-size"]
+        [
+            "/images/disk-1/data-size",
+            "/images/kernel-1/data-size",
+            "/images/kernel-2/data-size",
+            "/images/ramdisk-1/data-size"
+        ]
     );
     let base = number(&bundle.bytes[4..8]).next_multiple_of(4);
     let data = |name: &str| {
@@ -112,7 +120,15 @@ fn configurations_say_how_each_vm_is_made() {
     assert_eq!(number(&found["/configurations/b/odometer,count"]), 3);
     assert_eq!(found["/configurations/b/odometer,memory"], (64u64 << 20).to_be_bytes());
     assert_eq!(found["/configurations/b/odometer,pin"], [0, 0, 0, 1, 0, 0, 0, 0]);
-    assert!(!found.contains_key("/configurations/a/odometer,pin"));
+    assert_eq!(found["/configurations/b/odometer,disk"], b"disk-1\0");
+    assert_eq!(found["/configurations/b/odometer,disk-access"], b"read-only\0");
+    assert_eq!(found["/images/disk-1/type"], b"filesystem\0");
+    for property in ["console", "net"] {
+        assert!(found[&format!("/configurations/b/odometer,{property}")].is_empty());
+    }
+    for property in ["pin", "disk", "disk-access", "console", "net"] {
+        assert!(!found.contains_key(&format!("/configurations/a/odometer,{property}")));
+    }
 }
 
 #[test]

@@ -21,16 +21,19 @@ pub struct Totals {
     pub vms: usize,
     /// vCPUs of all of them.
     pub vcpus: usize,
+    /// Heap for the VMs' virtio devices, in bytes.
+    pub devices: usize,
     /// Bits of the largest guest-physical address.
     pub ipa_bits: u8,
 }
 
 /// Counts what the bundle asks for.
-pub fn totals(bundle: &Bundle<'_>) -> Totals {
+pub fn totals(bundle: &Bundle<'static>) -> Totals {
     let mut totals = Totals::default();
     for config in bundle.configs() {
         totals.vms += config.count as usize;
         totals.vcpus += (config.count * config.vcpus) as usize;
+        totals.devices += config.count as usize * config.devices().heap_bytes();
         totals.ipa_bits = totals.ipa_bits.max(ipa_bits_for(layout::RAM_BASE.0.saturating_add(config.memory)));
     }
     totals
@@ -45,7 +48,8 @@ pub fn heap_bytes(totals: Totals, cpus: usize) -> u64 {
     let cpu = size_of::<Cpu>() + size_of::<CpuShared>() + timers + 1024;
     let vcpu = size_of::<Vcpu>() + size_of::<Context>() + 256;
     let vm = size_of::<Vm>() + 6 * 1024 + 1024;
-    ((BASE + cpus * cpu + totals.vcpus * vcpu + totals.vms * vm) as u64).next_multiple_of(BLOCK_2M / 8)
+    ((BASE + totals.devices + cpus * cpu + totals.vcpus * vcpu + totals.vms * vm) as u64)
+        .next_multiple_of(BLOCK_2M / 8)
 }
 
 /// Makes all VMs.
@@ -95,6 +99,7 @@ fn images(config: &VmConfig<'static>) -> Result<BootImages, load::PlacementError
         fdt: config.fdt,
         bootargs: config.bootargs,
         placement,
+        devices: config.devices(),
     })
 }
 

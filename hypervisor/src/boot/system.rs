@@ -3,6 +3,7 @@
 use super::{BootError, guests};
 use crate::arch;
 use crate::bundle::Bundle;
+use crate::device::virtio::net::Switch;
 use crate::ids::CpuId;
 use crate::memory::frames::Frames;
 use crate::memory::phys::PhysMemory;
@@ -87,6 +88,7 @@ pub fn make(
             options.console_prefix,
             names.iter().map(String::as_str),
         ),
+        switch: Switch::new(),
         cpus: (0u16..)
             .zip(nodes)
             .map(|(index, node)| CpuShared::new(CpuId(index), node.mpidr, arch::kick_target(node.mpidr)))

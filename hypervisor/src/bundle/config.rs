@@ -5,6 +5,7 @@ use core::fmt::Write;
 use arrayvec::{ArrayString, ArrayVec};
 
 use super::Image;
+use crate::device::virtio::{DeviceSet, Disk};
 use crate::ids::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use crate::memory::address::PAGE_SIZE;
 use crate::platform::fdt::{Blob, Fault, Node, Value};
@@ -41,6 +42,20 @@ pub struct VmConfig<'a> {
     pub ramdisk: Option<&'a [u8]>,
     /// A device tree to use in place of the generated one.
     pub fdt: Option<&'a [u8]>,
+    /// A disk's content, and whether it is read-only.
+    pub disk: Option<(&'a [u8], bool)>,
+    /// Whether each has a virtio-console.
+    pub console: bool,
+    /// Whether each has a network card.
+    pub net: bool,
+}
+
+impl VmConfig<'static> {
+    /// The virtio devices of each.
+    pub fn devices(&self) -> DeviceSet {
+        let disk = self.disk.map(|(image, read_only)| Disk { image, read_only });
+        DeviceSet { console: self.console, disk, net: self.net }
+    }
 }
 
 impl<'a> VmConfig<'a> {
@@ -87,8 +102,48 @@ impl<'a> VmConfig<'a> {
             return Err(Fault::new(node, "bootargs", Value::Bytes(bootargs.len()), remedy));
         }
         let memory = memory(node)?;
-        Ok(VmConfig { name, count, vcpus, memory, pin: pin(node, vcpus)?, bootargs, kernel, ramdisk, fdt })
+        Ok(VmConfig {
+            name,
+            count,
+            vcpus,
+            memory,
+            pin: pin(node, vcpus)?,
+            bootargs,
+            kernel,
+            ramdisk,
+            fdt,
+            disk: disk(node, images, data)?,
+            console: node.property("odometer,console").is_some(),
+            net: node.property("odometer,net").is_some(),
+        })
     }
+}
+
+/// The disk's image, and whether it is read-only.
+fn disk<'a>(node: Node<'a>, images: Node<'a>, data: &'a [u8]) -> Result<Option<(&'a [u8], bool)>, Fault<'a>> {
+    const ACCESS: &str = "odometer,disk-access";
+    let image = Image::named(node, "odometer,disk", "filesystem", images, data)?;
+    let access = node.text(ACCESS)?;
+    let Some(image) = image else {
+        return match access {
+            None => Ok(None),
+            Some(access) => Err(Fault::new(
+                node,
+                ACCESS,
+                Value::Text(access),
+                "there is no disk: odometer,disk names its image",
+            )),
+        };
+    };
+    let read_only = match access {
+        None | Some("private") => false,
+        Some("read-only") => true,
+        Some(other) => {
+            let remedy = "\"private\" (each VM sees what it has written) or \"read-only\" is needed";
+            return Err(Fault::new(node, ACCESS, Value::Text(other), remedy));
+        }
+    };
+    Ok(Some((image.data, read_only)))
 }
 
 /// RAM of each VM in bytes.

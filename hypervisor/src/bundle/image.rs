@@ -42,7 +42,7 @@ impl<'a> Image<'a> {
         };
         match node.text("type")? {
             Some(other) if other != kind => {
-                let remedy = "\"kernel\", \"ramdisk\" or \"flat_dt\" is needed, as the configuration uses it";
+                let remedy = "\"kernel\", \"ramdisk\", \"flat_dt\" or \"filesystem\" is needed, as the configuration uses it";
                 return Err(Fault::new(node, "type", Value::Text(other), remedy));
             }
             _ => {}

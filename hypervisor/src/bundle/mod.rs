@@ -12,6 +12,10 @@
 //!                         odometer,memory     bytes of RAM of each VM
 //!                         odometer,count      VMs alike (1)
 //!                         odometer,pin        physical CPU of each vCPU
+//!                         odometer,disk       name of an image of type filesystem: a virtio-blk
+//!                         odometer,disk-access  "private" (the default) or "read-only"
+//!                         odometer,console    there for a virtio-console
+//!                         odometer,net        there for a virtio-net
 //! ```
 //!
 //! `default` of `/configurations` is ignored: all of them start. Checksums (`hash` nodes) aren't verified.

@@ -41,6 +41,13 @@ fn fit() -> Model {
     model.set("configurations/beta", "odometer,count", cells(&[3]));
     model.set("configurations/beta", "odometer,pin", cells(&[1, 0]));
     model.set("configurations/beta", "bootargs", texts(&["load=messaging groups=10"]));
+    model.set("images/disk-1", "type", texts(&["filesystem"]));
+    model.set("images/disk-1", "data-size", cells(&[60]));
+    model.set("images/disk-1", "data-offset", cells(&[128]));
+    model.set("configurations/beta", "odometer,disk", texts(&["disk-1"]));
+    model.set("configurations/beta", "odometer,disk-access", texts(&["read-only"]));
+    model.set("configurations/beta", "odometer,console", []);
+    model.set("configurations/beta", "odometer,net", []);
     model
 }
 
@@ -75,6 +82,9 @@ fn a_bundle_is_read_whole() {
         kernel,
         ramdisk: None,
         fdt: None,
+        disk: None,
+        console: false,
+        net: false,
     };
     let beta = VmConfig {
         name: "beta",
@@ -86,6 +96,9 @@ fn a_bundle_is_read_whole() {
         kernel,
         ramdisk: Some(&[b'r'; 60]),
         fdt: Some(&guest_tree),
+        disk: Some((&[b'r'; 60], true)),
+        console: true,
+        net: true,
     };
     assert_eq!(configs, [alpha, beta]);
 }
@@ -137,7 +150,7 @@ fn what_isnt_a_fit_is_recognised() {
 #[test]
 fn each_wrong_entry_is_named() {
     type Change = fn(&mut Model);
-    let cases: [(Change, &[&str]); 34] = [
+    let cases: [(Change, &[&str]); 37] = [
         (|m| m.unset("configurations/alpha", "kernel"), &["/configurations/alpha: kernel is missing"]),
         (|m| m.set("configurations/alpha", "kernel", texts(&["linux"])), &["kernel = \"linux\"", "/images"]),
         (
@@ -200,6 +213,18 @@ fn each_wrong_entry_is_named() {
                 m.set("images/kernel-1", "data-position", cells(&[4]));
             },
             &["data-position = 0x4", "inside the tree"],
+        ),
+        (
+            |m| m.set("configurations/beta", "odometer,disk", texts(&["ramdisk-1"])),
+            &["type = \"ramdisk\"", "filesystem"],
+        ),
+        (
+            |m| m.set("configurations/beta", "odometer,disk-access", texts(&["shared"])),
+            &["odometer,disk-access = \"shared\"", "private"],
+        ),
+        (
+            |m| m.set("configurations/alpha", "odometer,disk-access", texts(&["private"])),
+            &["alpha: odometer,disk-access", "odometer,disk "],
         ),
         (|m| m.remove("configurations/alpha"), &[]),
     ];

@@ -7,6 +7,7 @@
 pub mod pl011;
 pub mod pl031;
 mod ring;
+pub mod virtio;
 
 /// Width of an MMIO access, as ESR_ELx.ISS.SAS says it (Arm ARM D24.2.40, data abort).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -6,6 +6,7 @@ use crate::arch::{self, HardwareListRegisters, context::Held};
 use crate::ids::VcpuIndex;
 use crate::scheduler;
 use crate::stats::Reason;
+use crate::vm::host::Host;
 use crate::vm::layout::{
     GICD_BASE, GICD_SIZE, GICR_BASE, GICR_STRIDE, RAM_BASE, RTC_BASE, RTC_SIZE, UART_BASE, UART_SIZE,
 };
@@ -81,13 +82,14 @@ pub fn data(held: &mut Held, syndrome: Syndrome) -> Reason {
         }
         Reason::MmioRtc
     } else if ipa < RAM_BASE.0 {
-        // Nothing is there: it reads as zero and ignores writes, as an empty virtio window does.
-        if !abort.is_write() {
-            held.set_register(rt, 0);
-        }
-        if ipa.wrapping_sub(VIRTIO_BASE.0) < VIRTIO_STRIDE * u64::from(VIRTIO_MOST) {
-            Reason::MmioVirtio
+        let offset = ipa.wrapping_sub(VIRTIO_BASE.0);
+        if offset < VIRTIO_STRIDE * u64::from(VIRTIO_MOST) {
+            virtio(held, abort, offset)
         } else {
+            // Nothing is there: it reads as zero and ignores writes.
+            if !abort.is_write() {
+                held.set_register(rt, 0);
+            }
             Reason::MmioUnknown
         }
     } else {
@@ -95,6 +97,18 @@ pub fn data(held: &mut Held, syndrome: Syndrome) -> Reason {
     };
     step(syndrome);
     reason
+}
+
+/// An access to the virtio-mmio windows. Not inlined: the paths of other exits stay as short as they are.
+#[inline(never)]
+fn virtio(held: &mut Held, abort: DataAbort, offset: u64) -> Reason {
+    let devices = &held.vcpu.vm.devices;
+    if abort.is_write() {
+        devices.write(&Host::here(), offset, abort.access_size(), held.register(abort.rt()));
+    } else {
+        held.set_register(abort.rt(), abort.extend(devices.read(offset, abort.access_size())));
+    }
+    devices.reason(offset)
 }
 
 /// An instruction fetch from where no memory is. If that is the guest's own exception vectors, it can't handle this exception or

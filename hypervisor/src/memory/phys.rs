@@ -19,6 +19,12 @@ pub trait PhysMemory {
     /// sees the old or the new value and nothing between (Arm ARM B2.2.1).
     fn write(&self, at: Pa, value: u64);
 
+    /// Reads the 16-bit word at `at` (a multiple of 2) in one access: a ring's index that a guest may be writing.
+    fn read16(&self, at: Pa) -> u16;
+
+    /// Writes the 16-bit word at `at` (a multiple of 2) in one access.
+    fn write16(&self, at: Pa, value: u16);
+
     /// Fills `bytes` from `base` on with zeros; both are multiples of 8. Whole pages may be done faster.
     fn zero(&self, base: Pa, bytes: u64);
 
@@ -66,6 +72,18 @@ impl PhysMemory for Identity {
     fn write(&self, at: Pa, value: u64) {
         // SAFETY: as in `read`.
         unsafe { pointer::<u64>(at).write_volatile(value) }
+    }
+
+    #[inline]
+    fn read16(&self, at: Pa) -> u16 {
+        // SAFETY: as in `read`.
+        unsafe { pointer::<u16>(at).read_volatile() }
+    }
+
+    #[inline]
+    fn write16(&self, at: Pa, value: u16) {
+        // SAFETY: as in `read`.
+        unsafe { pointer::<u16>(at).write_volatile(value) }
     }
 
     fn zero(&self, base: Pa, bytes: u64) {
@@ -131,6 +149,9 @@ mod tests {
         }
         memory.write(Pa(base.0 + 8), 0x0123_4567_89ab_cdef);
         assert_eq!(memory.read(Pa(base.0 + 8)), 0x0123_4567_89ab_cdef);
+        memory.write16(Pa(base.0 + 10), 0xabcd);
+        assert_eq!(memory.read(Pa(base.0 + 8)), 0x0123_4567_abcd_cdef);
+        assert_eq!(memory.read16(Pa(base.0 + 14)), 0x0123);
         memory.zero(base, 64);
         assert_eq!(memory.read(Pa(base.0 + 8)), 0);
         drop(buffer);

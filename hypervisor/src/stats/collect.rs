@@ -1,8 +1,8 @@
 //! The report: every counter of the machine, as lines.
 
 use super::report::{
-    BootLine, CpuLine, EndLine, Format, StartLine, VcpuLine, VmLine, VmidLine, write_boot, write_cpu,
-    write_end, write_start, write_vcpu, write_vm, write_vmid,
+    BootLine, CpuLine, EndLine, Format, NetLine, StartLine, VcpuLine, VmLine, VmidLine, write_boot,
+    write_cpu, write_end, write_net, write_start, write_vcpu, write_vm, write_vmid,
 };
 use super::{ExitSnapshot, VcpuTotals};
 use crate::arch;
@@ -76,6 +76,9 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
             exits: &exits,
         };
         write_vm(out, format, &line)?;
+        if let Some((net, _)) = vm.devices.net() {
+            write_net(out, &NetLine { vm: &vm.name, vm_id, counters: &net.counters })?;
+        }
     }
     for cpu in system.cpus.iter().filter(|cpu| cpu.online.load(Ordering::Relaxed)) {
         exits.clear();

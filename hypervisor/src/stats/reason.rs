@@ -24,7 +24,7 @@ pub enum Reason {
     MmioUart = 8,
     /// An access to the virtual PL031.
     MmioRtc = 9,
-    /// An access to a virtio-mmio window.
+    /// An access to a virtio-mmio window behind which there is no device.
     MmioVirtio = 10,
     /// An access to an address where nothing is.
     MmioUnknown = 11,
@@ -52,11 +52,19 @@ pub enum Reason {
     Debug = 22,
     /// None of these.
     Other = 23,
+    /// The first access to memory of the guest's own, or the first write to what it shared until then.
+    Memory = 24,
+    /// An access to the window of a virtio-console.
+    MmioVirtioConsole = 25,
+    /// An access to the window of a virtio-blk.
+    MmioVirtioBlk = 26,
+    /// An access to the window of a virtio-net.
+    MmioVirtioNet = 27,
 }
 
 impl Reason {
     /// How many reasons there are.
-    pub const COUNT: usize = 24;
+    pub const COUNT: usize = 28;
 
     /// All, in the order of their numbers.
     pub const ALL: [Reason; Self::COUNT] = [
@@ -84,6 +92,10 @@ impl Reason {
         Reason::Serror,
         Reason::Debug,
         Reason::Other,
+        Reason::Memory,
+        Reason::MmioVirtioConsole,
+        Reason::MmioVirtioBlk,
+        Reason::MmioVirtioNet,
     ];
 
     /// The name in the report.
@@ -113,6 +125,10 @@ impl Reason {
             Reason::Serror => "serror",
             Reason::Debug => "debug",
             Reason::Other => "other",
+            Reason::Memory => "memory",
+            Reason::MmioVirtioConsole => "mmio_virtio_console",
+            Reason::MmioVirtioBlk => "mmio_virtio_blk",
+            Reason::MmioVirtioNet => "mmio_virtio_net",
         }
     }
 

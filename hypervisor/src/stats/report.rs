@@ -7,6 +7,7 @@
 
 use super::json::Json;
 use super::{CpuTotals, ExitSnapshot, Reason, TickRate, VcpuTotals};
+use crate::device::virtio::net::NetCounters;
 use crate::vmid::VmidCounters;
 use core::fmt::{self, Write};
 
@@ -109,6 +110,17 @@ pub struct CpuLine<'a> {
     pub totals: CpuTotals,
     /// The exits that happened on it.
     pub exits: &'a ExitSnapshot,
+}
+
+/// A network card.
+#[derive(Clone, Debug)]
+pub struct NetLine<'a> {
+    /// Its VM's name.
+    pub vm: &'a str,
+    /// Its VM's number.
+    pub vm_id: u64,
+    /// Its counters.
+    pub counters: &'a NetCounters,
 }
 
 /// The VMID allocator.
@@ -230,6 +242,21 @@ pub fn write_vm(out: &mut impl Write, format: Format, vm: &VmLine<'_>) -> fmt::R
         json.number("frames_returned", vm.frames_returned)?;
         vcpu_totals(json, format, &vm.totals)?;
         exits(json, format, vm.exits)
+    })
+}
+
+/// Writes the line `net`.
+pub fn write_net(out: &mut impl Write, net: &NetLine<'_>) -> fmt::Result {
+    line(out, "net", |json| {
+        json.string("vm", net.vm)?;
+        json.number("vm_id", net.vm_id)?;
+        let n = net.counters;
+        json.number("sent", n.sent.get())?;
+        json.number("sent_bytes", n.sent_bytes.get())?;
+        json.number("refused", n.refused.get())?;
+        json.number("received", n.received.get())?;
+        json.number("received_bytes", n.received_bytes.get())?;
+        json.number("lost", n.lost.get())
     })
 }
 

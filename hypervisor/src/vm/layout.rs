@@ -13,6 +13,14 @@ pub const RAM_LEAST: u64 = 1 << 20;
 /// Most RAM of a VM in bytes: up to where `virt` has its next device.
 pub const RAM_MOST: u64 = 255 << 30;
 
+/// Whether `bytes` from `ipa` on are in the RAM of a VM that has `memory` bytes of it. An empty range is, if its address is in RAM or its end.
+pub const fn in_ram(ipa: u64, bytes: u64, memory: u64) -> bool {
+    match ipa.checked_sub(RAM_BASE.0) {
+        Some(offset) => offset <= memory && bytes <= memory - offset,
+        None => false,
+    }
+}
+
 /// The GIC's distributor.
 pub const GICD_BASE: Ipa = Ipa(0x0800_0000);
 /// Length of the distributor's registers in bytes.

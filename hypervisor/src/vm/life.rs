@@ -3,6 +3,7 @@
 //! A VM stops by asking each of its vCPUs to; the CPU that meets one retires it, and the one that retires the last has
 //! the VM to itself: it gives everything back, or starts it again.
 
+use super::host::Host;
 use super::{RunState, Vcpu, Vm, VmState, layout, psci, ram};
 use crate::arch::{self, context::Held};
 use crate::boot::stop;
@@ -113,9 +114,11 @@ pub fn finish(cpu: &'static Cpu, vm: &'static Vm) {
         _ => VmState::Off,
     };
     system.vmids.release(&vm.vmid, &arch::GuestTlb);
+    let pages = vm.devices.end(&Host::here());
+    system.switch.forget(vm.id);
     if let Some(memory) = vm.memory.lock().take() {
         let frames = ram::give_back(memory, &mut system.frames.lock(), &arch::memory());
-        vm.frames_returned.fetch_add(frames, Ordering::Relaxed);
+        vm.frames_returned.fetch_add(frames + pages, Ordering::Relaxed);
     }
     // Whatever it was when its vCPUs switched themselves off one by one.
     for from in [VmState::Running, VmState::Ending, VmState::Failing] {
@@ -135,6 +138,7 @@ fn restart(cpu: &'static Cpu, vm: &'static Vm) {
         vcpu.requests.store(0, Ordering::Relaxed);
         vcpu.on_pending.store(false, Ordering::Relaxed);
     }
+    vm.devices.reset();
     vm.vgic.reset();
     if let Some(uart) = system.console.uart(vm.id) {
         uart.reset(|_| {});

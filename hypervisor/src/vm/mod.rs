@@ -1,6 +1,10 @@
 //! A VM and its vCPUs: what it owns, and how it begins and ends.
 
+#[cfg(target_os = "none")]
+pub mod access;
 pub mod device_tree;
+#[cfg(target_os = "none")]
+pub mod host;
 pub mod layout;
 #[cfg(target_os = "none")]
 pub mod life;
@@ -12,6 +16,7 @@ mod vcpu;
 pub use vcpu::{RunState, Vcpu, request};
 
 use crate::device::pl031::Pl031;
+use crate::device::virtio::{DeviceSet, Devices};
 use crate::ids::{CpuId, MAX_CPUS, VcpuIndex, VmId};
 use crate::memory::address::Pa;
 use crate::memory::stage2::Stage2;
@@ -80,6 +85,8 @@ pub struct BootImages {
     pub bootargs: &'static str,
     /// Where all of it goes.
     pub placement: load::Placement,
+    /// Its virtio devices.
+    pub devices: DeviceSet,
 }
 
 /// A piece of a VM's memory.
@@ -121,6 +128,8 @@ pub struct Vm {
     pub cntvoff: AtomicU64,
     /// Its clock.
     pub rtc: Pl031,
+    /// Its virtio devices.
+    pub devices: Devices,
     /// Its memory; `None` once it has been given back.
     pub memory: Mutex<Option<VmMemory>>,
     /// What it boots.
@@ -149,6 +158,7 @@ impl Vm {
             root: AtomicU64::new(0),
             cntvoff: AtomicU64::new(0),
             rtc: Pl031::default(),
+            devices: Devices::new(id, &images.devices),
             memory: Mutex::new(None),
             images,
             overhead_bytes: AtomicU64::new(0),

@@ -144,7 +144,7 @@ pub fn load<M: PhysMemory>(
                 memory: bytes,
                 bootargs: images.bootargs,
                 ramdisk: ramdisk.map(|(ramdisk, ipa)| (ipa, ramdisk.len() as u64)),
-                virtio: 0,
+                virtio: images.devices.len() as u32,
             };
             copy(vm, memory, images.placement.dtb.0, &device_tree::build(&spec)?);
         }

@@ -3,6 +3,9 @@
 #   odometer.hackbench="OPTIONS"  run hackbench with these options, print a line for each run, power off
 #   odometer.runs=N               how often (1)
 #   odometer.messages=N           messages in a run, repeated in each line (0: not said)
+#   odometer.exec="COMMANDS"      runs them in a shell and powers off
+#   odometer.console=hvc0         output (and the shell) goes there, to the virtio-console
+#   odometer.address=10.0.0.1/24  the address of eth0, the virtio-net
 #   odometer.shell                a shell on the console; leaving it powers off (also when nothing else is asked for)
 export PATH=/bin
 mount -t proc proc /proc
@@ -11,6 +14,14 @@ mount -t devtmpfs devtmpfs /dev 2>/dev/null
 mkdir -p /dev/pts /dev/shm
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /tmp
+
+# Virtio devices, where there are some. Debian has their drivers as modules.
+set -- /proc/device-tree/virtio_mmio*
+if [ -e "$1" ]; then
+    for module in virtio_ring virtio virtio_mmio virtio_console virtio_blk failover net_failover virtio_net; do
+        [ -f "/lib/modules/$module.ko" ] && insmod "/lib/modules/$module.ko"
+    done
+fi
 
 command_line=$(cat /proc/cmdline)
 
@@ -30,11 +41,25 @@ nanoseconds() {
 # Keeps the kernel's own messages from falling into the middle of a line that a program reads.
 echo 1 > /proc/sys/kernel/printk
 
+console=$(value odometer.console)
+if [ -c "/dev/$console" ]; then
+    exec < "/dev/$console" > "/dev/$console" 2>&1
+fi
+address=$(value odometer.address)
+if [ -n "$address" ]; then
+    ip link set lo up
+    ip address add "$address" dev eth0
+    ip link set eth0 up
+fi
+
+commands=$(value odometer.exec)
 options=$(value odometer.hackbench)
 runs=$(value odometer.runs)
 messages=$(value odometer.messages)
 
-if [ -n "$options" ]; then
+if [ -n "$commands" ]; then
+    sh -c "$commands"
+elif [ -n "$options" ]; then
     # A guest that waits for random bytes measures its entropy, not its exits.
     all=true
     run=0

@@ -12,11 +12,23 @@ use super::libraries;
 const INIT: &str = include_str!("init.sh");
 /// Commands of busybox that get a name of their own, for init and for a person at the shell.
 const APPLETS: &[&str] = &[
-    "[", "awk", "basename", "cat", "chmod", "clear", "cp", "cttyhack", "cut", "date", "dd", "devmem", "df",
-    "dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "head", "hexdump", "id", "kill",
-    "less", "ln", "ls", "mkdir", "more", "mount", "mv", "nproc", "poweroff", "ps", "reboot", "rm", "sed",
-    "seq", "setsid", "sh", "sleep", "sort", "stty", "sync", "tail", "taskset", "tee", "test", "time", "top",
-    "tr", "true", "umount", "uname", "uptime", "usleep", "vi", "wc", "xargs", "yes",
+    "[", "awk", "basename", "cat", "chmod", "clear", "cmp", "cp", "cttyhack", "cut", "date", "dd", "devmem",
+    "df", "dmesg", "du", "echo", "env", "expr", "false", "find", "free", "grep", "head", "hexdump", "id",
+    "insmod", "ip", "kill", "less", "ln", "ls", "md5sum", "mkdir", "more", "mount", "mv", "nc", "nproc",
+    "ping", "poweroff", "ps", "reboot", "rm", "sed", "seq", "setsid", "sh", "sleep", "sort", "stty", "sync",
+    "tail", "taskset", "tee", "test", "time", "timeout", "top", "tr", "true", "umount", "uname", "uptime",
+    "usleep", "vi", "wc", "xargs", "yes",
+];
+/// Debian's drivers of virtio devices, in the order in which init loads them: each after those that it needs.
+const MODULES: &[&str] = &[
+    "virtio_ring",
+    "virtio",
+    "virtio_mmio",
+    "virtio_console",
+    "virtio_blk",
+    "failover",
+    "net_failover",
+    "virtio_net",
 ];
 /// Opened by name when a thread ends: without it glibc aborts in thread mode (`-T`).
 const OPENED_LATER: &[&str] = &["libgcc_s.so.1"];
@@ -32,7 +44,7 @@ pub fn build(root: &Path) -> Result<Vec<u8>> {
 
     let mut archive = Archive::default();
     let mut directories: BTreeSet<String> =
-        ["bin", "dev", "etc", "proc", "root", "sys", "tmp"].map(str::to_owned).into();
+        ["bin", "dev", "etc", "lib", "lib/modules", "proc", "root", "sys", "tmp"].map(str::to_owned).into();
     for path in libraries.keys() {
         let mut parents = Path::new(path.trim_start_matches('/')).ancestors().skip(1);
         directories
@@ -50,10 +62,44 @@ pub fn build(root: &Path) -> Result<Vec<u8>> {
         archive.link(&format!("bin/{applet}"), "busybox")?;
     }
     archive.file("bin/hackbench", 0o755, &read(&hackbench)?)?;
+    for (name, module) in modules(root)? {
+        archive.file(&format!("lib/modules/{name}.ko"), 0o644, &module)?;
+    }
     for (path, file) in &libraries {
         archive.file(path.trim_start_matches('/'), 0o755, &read(file)?)?;
     }
     archive.finish()
+}
+
+/// The modules of [`MODULES`] that are not built into the kernel.
+fn modules(root: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let mut files = Vec::new();
+    files_below(&root.join("lib/modules"), &mut files);
+    files.sort();
+    let mut found = Vec::new();
+    for name in MODULES {
+        let is = |file: &&PathBuf, end: &str| file.file_name().is_some_and(|n| *n == *format!("{name}{end}"));
+        if let Some(file) = files.iter().find(|file| is(file, ".ko")) {
+            found.push((*name, read(file)?));
+        } else if let Some(file) = files.iter().find(|file| is(file, ".ko.xz")) {
+            let mut module = Vec::new();
+            lzma_rs::xz_decompress(&mut read(file)?.as_slice(), &mut module)
+                .map_err(|error| anyhow::anyhow!("{error:?}"))
+                .with_context(|| format!("cannot unpack {}", file.display()))?;
+            found.push((*name, module));
+        }
+    }
+    Ok(found)
+}
+
+/// All files below a directory; none if there is no such directory.
+fn files_below(directory: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => files_below(&entry.path(), files),
+            _ => files.push(entry.path()),
+        }
+    }
 }
 
 fn first(root: &Path, paths: &[&str]) -> Result<PathBuf> {
@@ -77,11 +123,13 @@ mod tests {
 
     #[test]
     fn init_uses_only_commands_that_are_there() {
-        for command in
-            ["mount", "mkdir", "cat", "sed", "cut", "uname", "nproc", "setsid", "cttyhack", "poweroff"]
-        {
+        for command in [
+            "mount", "mkdir", "cat", "sed", "cut", "uname", "nproc", "setsid", "cttyhack", "poweroff",
+            "insmod", "ip",
+        ] {
             assert!(APPLETS.contains(&command), "{command}");
         }
         assert!(INIT.starts_with("#!/bin/sh\n"));
+        assert!(INIT.contains(&format!("for module in {}; do", MODULES.join(" "))));
     }
 }

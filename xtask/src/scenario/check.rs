@@ -259,7 +259,8 @@ fn bundle_bytes(scenario: &Scenario) -> u64 {
         if seen.insert(Arc::as_ptr(&vm.kernel).addr()) {
             sum += vm.kernel.bytes.len() as u64;
         }
-        for blob in vm.ramdisk.iter().chain(&vm.device_tree) {
+        let disk = vm.disk.as_ref().map(|disk| &disk.image);
+        for blob in vm.ramdisk.iter().chain(&vm.device_tree).chain(disk) {
             if seen.insert(Arc::as_ptr(blob).addr()) {
                 sum += blob.len() as u64;
             }
@@ -274,7 +275,11 @@ pub fn memory_needed(scenario: &Scenario) -> u64 {
         .vms
         .iter()
         .map(|vm| {
-            (vm.memory.next_multiple_of(2 << 20).saturating_add(VM_BYTES)).saturating_mul(vm.count.into())
+            // A disk that is written all over is copied all over.
+            let disk = vm.disk.as_ref().filter(|disk| !disk.read_only);
+            let disk = disk.map_or(0, |disk| (disk.image.len() as u64).next_multiple_of(4096) + 4096);
+            (vm.memory.next_multiple_of(2 << 20).saturating_add(VM_BYTES).saturating_add(disk))
+                .saturating_mul(vm.count.into())
         })
         .fold(0, u64::saturating_add);
     // QEMU puts the bundle half-way up a small machine.

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::problem::Problem;
 use super::read::{Raw, RawMachine, RawSize, RawVm, options};
-use super::{Kernel, MAX_CPUS, MAX_VCPUS, MAX_VMS, Machine, OWN_GUEST, Scenario, Vm, kernel, size};
+use super::{Disk, Kernel, MAX_CPUS, MAX_VCPUS, MAX_VMS, Machine, OWN_GUEST, Scenario, Vm, kernel, size};
 
 /// Makes the scenario; what can't be made is left out and stands in `problems`.
 pub fn convert(
@@ -86,6 +86,20 @@ fn vm(index: usize, raw: &RawVm, files: &mut Files<'_>, problems: &mut Vec<Probl
     };
     let ramdisk = raw.initrd.as_ref().map(|file| files.blob(&key("initrd"), file, problems));
     let device_tree = raw.dtb.as_ref().map(|file| files.blob(&key("dtb"), file, problems));
+    let disk = raw.disk.as_ref().map(|file| files.blob(&key("disk"), file, problems));
+    let read_only = match raw.disk_access.as_deref() {
+        None | Some("private") => false,
+        Some("read-only") => true,
+        Some(other) => {
+            let remedy = "write \"private\" (each VM sees what it has written itself) or \"read-only\"";
+            problems.push(Problem::new(key("disk-access"), format!("\"{other}\" is unknown"), remedy));
+            false
+        }
+    };
+    if raw.disk_access.is_some() && raw.disk.is_none() {
+        let remedy = "add disk = \"FILE\", or leave the key out";
+        problems.push(Problem::new(key("disk-access"), "there is no disk", remedy));
+    }
     let count =
         raw.count.map_or(Some(1), |count| ranged(&key("count"), count, 1, MAX_VMS as i64, "VMs", problems));
     let vcpus = raw.vcpus.map_or(Some(1), |vcpus| {
@@ -124,6 +138,9 @@ fn vm(index: usize, raw: &RawVm, files: &mut Files<'_>, problems: &mut Vec<Probl
         entry: entry?,
         ramdisk: transpose(ramdisk)?,
         device_tree: transpose(device_tree)?,
+        disk: transpose(disk)?.map(|image| Disk { image, read_only }),
+        console: raw.console.unwrap_or(false),
+        net: raw.net.unwrap_or(false),
     })
 }
 

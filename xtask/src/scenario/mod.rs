@@ -95,6 +95,21 @@ pub struct Vm {
     pub ramdisk: Option<Arc<Vec<u8>>>,
     /// A device tree in place of the generated one.
     pub device_tree: Option<Arc<Vec<u8>>>,
+    /// A virtio-blk.
+    pub disk: Option<Disk>,
+    /// Whether it has a virtio-console.
+    pub console: bool,
+    /// Whether it has a virtio-net, on the switch of all VMs that have one.
+    pub net: bool,
+}
+
+/// A VM's disk.
+#[derive(Debug, Clone)]
+pub struct Disk {
+    /// Its content.
+    pub image: Arc<Vec<u8>>,
+    /// Whether it can't be written. Else each VM has its own copy of what it writes, as long as it lives.
+    pub read_only: bool,
 }
 
 impl Vm {
@@ -112,6 +127,9 @@ impl Vm {
             entry: None,
             ramdisk: None,
             device_tree: None,
+            disk: None,
+            console: false,
+            net: false,
         }
     }
 

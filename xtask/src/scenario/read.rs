@@ -9,8 +9,23 @@ use super::problem::{Lines, Problem, did_you_mean};
 /// The keys of `[machine]`.
 const MACHINE: &[&str] = &["cpus", "memory", "cpu", "gic-version", "threads", "deterministic", "qemu"];
 /// The keys of a `[[vm]]`.
-const VM: &[&str] =
-    &["name", "kernel", "initrd", "dtb", "vcpus", "memory", "count", "bootargs", "pin", "load", "entry"];
+const VM: &[&str] = &[
+    "name",
+    "kernel",
+    "initrd",
+    "dtb",
+    "vcpus",
+    "memory",
+    "count",
+    "bootargs",
+    "pin",
+    "load",
+    "entry",
+    "disk",
+    "disk-access",
+    "console",
+    "net",
+];
 /// The tables of a scenario.
 const TOP: &[&str] = &["machine", "options", "vm"];
 
@@ -51,7 +66,7 @@ pub struct RawMachine {
 
 /// A `[[vm]]` as its file has it.
 #[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RawVm {
     /// The VM's name.
     pub name: Option<String>,
@@ -75,6 +90,14 @@ pub struct RawVm {
     pub load: Option<i64>,
     /// Where to enter a raw binary.
     pub entry: Option<i64>,
+    /// The file of a disk's content.
+    pub disk: Option<String>,
+    /// `private` or `read-only`.
+    pub disk_access: Option<String>,
+    /// A virtio-console.
+    pub console: Option<bool>,
+    /// A network card.
+    pub net: Option<bool>,
 }
 
 /// A size: a string with a unit, or bytes.

@@ -44,6 +44,8 @@ fn a_good_scenario_is_read_whole() {
         count = 3
         bootargs = "load=idle"
         pin = [0, 7]
+        console = true
+        net = true
         [[vm]]
         kernel = "guest"
         "#,
@@ -54,7 +56,9 @@ fn a_good_scenario_is_read_whole() {
     assert_eq!(scenario.hypervisor_arguments(), "console.prefix=off vmid.bits=4 vmid.policy=v3-no-clear");
     assert_eq!(scenario.vms[0].names(), ["web-0", "web-1", "web-2"]);
     assert_eq!(scenario.vms[0].pin, [0, 7]);
+    assert!(scenario.vms[0].console && scenario.vms[0].net && scenario.vms[0].disk.is_none());
     assert_eq!(scenario.vms[1].names(), ["vm1"]);
+    assert!(!scenario.vms[1].console && !scenario.vms[1].net);
     assert_eq!(scenario.vms[1].memory, 64 << 20);
     assert!(Arc::ptr_eq(&scenario.vms[0].kernel, &scenario.vms[1].kernel), "each file is read once");
 }
@@ -98,6 +102,24 @@ fn missing_files_are_named() {
     );
     faults("[[vm]]\nname = \"a\"", &["a.toml:1: [[vm]] 1, `kernel`: is missing", "kernel = \"guest\""]);
     faults("[machine]\ncpus = 1", &["there is no VM", "add a [[vm]]"]);
+}
+
+#[test]
+fn disks_are_private_or_read_only() {
+    let file = std::env::temp_dir().join(format!("odometer-disk-{}", std::process::id()));
+    std::fs::write(&file, [1; 600]).unwrap();
+    let vm = |access: &str| format!("[[vm]]\nkernel = \"guest\"\ndisk = \"{}\"\n{access}", file.display());
+    for (access, read_only) in
+        [("", false), ("disk-access = \"private\"", false), ("disk-access = \"read-only\"", true)]
+    {
+        let scenario = load(&vm(access)).unwrap();
+        let disk = scenario.vms[0].disk.as_ref().unwrap();
+        assert_eq!((disk.image.len(), disk.read_only), (600, read_only));
+    }
+    faults(&vm("disk-access = \"shared\""), &["a.toml:4", "shared", "read-only"]);
+    faults("[[vm]]\nkernel = \"guest\"\ndisk-access = \"private\"", &["disk-access", "there is no disk"]);
+    faults("[[vm]]\nkernel = \"guest\"\ndisk = \"gone.img\"", &["disk", "gone.img"]);
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]

@@ -97,6 +97,16 @@ impl PhysMemory for MappedMemory {
         self.0.write(at, value);
     }
 
+    #[inline]
+    fn read16(&self, at: Pa) -> u16 {
+        self.0.read16(at)
+    }
+
+    #[inline]
+    fn write16(&self, at: Pa, value: u16) {
+        self.0.write16(at, value);
+    }
+
     fn zero(&self, base: Pa, bytes: u64) {
         if (base.0 | bytes) & 0xfff == 0 {
             super::zero_pages(base.0, bytes)
@@ -120,6 +130,12 @@ pub fn memory() -> MappedMemory {
     // SAFETY: every caller runs with the MMU on. Frames, tables and guests' memory are mapped at their addresses, and no Rust
     // reference points into them.
     unsafe { MappedMemory::new() }
+}
+
+/// The same memory, for what is exchanged with guests and CPUs whose caches are on: nothing is cleaned.
+pub fn cached_memory() -> Identity {
+    // SAFETY: as in `memory`.
+    unsafe { Identity::new() }
 }
 
 /// The devices that EL2's map holds, or, with the MMU off, all.

@@ -182,6 +182,18 @@ impl Pl011 {
         !state.input_held
     }
 
+    /// Output of the guest that comes another way than through this UART, whose lines are to stand among its own; how many
+    /// bytes there was room for.
+    pub fn put_output(&self, bytes: &[u8], line: impl FnOnce(bool)) -> usize {
+        self.with(line, |state| state.put_output(bytes))
+    }
+
+    /// Input for the guest that it takes another way, since it doesn't have this UART open: none while it lets it interrupt
+    /// when something is received. How many bytes that were.
+    pub fn take_input(&self, buffer: &mut [u8], line: impl FnOnce(bool)) -> (usize, Effect) {
+        self.with(line, |state| state.take_input(buffer))
+    }
+
     /// Whether every byte that the guest sends should be an [`Effect::OUTPUT`].
     pub fn set_eager(&self, eager: bool) {
         self.state.lock().eager = eager;

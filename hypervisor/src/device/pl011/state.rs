@@ -159,6 +159,35 @@ impl State {
         (byte.into(), if wanted { Effect::INPUT } else { Effect::empty() })
     }
 
+    pub(super) fn take_input(&mut self, buffer: &mut [u8]) -> (usize, Effect) {
+        if self.mask & (INT_RX | INT_RT) != 0 {
+            return (0, Effect::empty());
+        }
+        let mut taken = (0, Effect::empty());
+        for slot in buffer {
+            if self.input.is_empty() {
+                break;
+            }
+            let (byte, effect) = self.read_data();
+            *slot = byte as u8;
+            taken = (taken.0 + 1, taken.1 | effect);
+        }
+        taken
+    }
+
+    pub(super) fn put_output(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.iter().take_while(|byte| self.output.push(**byte)).count();
+        let newline = bytes.get(..taken).unwrap_or_default().iter().rposition(|byte| *byte == b'\n');
+        if let Some(at) = newline {
+            self.line_end = self.output.position().wrapping_sub((taken - at - 1) as u32);
+        }
+        if self.output.room() < FIFO {
+            self.tx_latch = false;
+            self.starved = true;
+        }
+        taken
+    }
+
     pub(super) fn write_data(&mut self, byte: u8) -> Effect {
         if !self.output.push(byte) {
             self.lost = self.lost.saturating_add(1);

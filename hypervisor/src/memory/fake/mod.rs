@@ -99,6 +99,16 @@ impl PhysMemory for FakeMemory {
         self.record(Event::Write(at, value));
     }
 
+    fn read16(&self, at: Pa) -> u16 {
+        let mut bytes = [0; 2];
+        self.copy_out(at, &mut bytes);
+        u16::from_le_bytes(bytes)
+    }
+
+    fn write16(&self, at: Pa, value: u16) {
+        self.copy_in(at, &value.to_le_bytes());
+    }
+
     fn zero(&self, base: Pa, bytes: u64) {
         for at in (base.0..base.0 + bytes).step_by(8) {
             self.word(at, |word| *word = 0);

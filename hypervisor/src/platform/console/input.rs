@@ -45,7 +45,7 @@ pub(super) enum Escape {
 
 impl<P: SerialPort, L: UartLine> Console<P, L> {
     /// Takes what has come, as long as there is room for it.
-    pub(super) fn take_input(&self, mux: &mut Mux) {
+    pub(super) fn accept_input(&self, mux: &mut Mux) {
         self.leave_ended(mux);
         let mut held = false;
         for _ in 0..MAX_INPUT {
@@ -56,6 +56,7 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
             let Some(byte) = self.port.receive() else { break };
             self.input(mux, byte);
         }
+        self.lines.has_input(VmId(mux.focus as u16));
         mux.input_held = held || mux.stalled;
         if !mux.input_held {
             mux.held_since = None;

@@ -57,6 +57,18 @@ const TICK_US: u64 = 10_000;
 pub trait UartLine {
     /// The UART interrupt of `vm` has changed to `level`.
     fn set_level(&self, vm: VmId, level: bool);
+
+    /// Output of `vm` has been taken: is there more that has waited for room, elsewhere than in its UART? It is put with
+    /// [`Console::put_output`] then. As [`set_level`](Self::set_level), but the UART isn't locked.
+    fn has_room(&self, vm: VmId) -> bool {
+        let _ = vm;
+        false
+    }
+
+    /// Input has been put into the UART of `vm`: it may be fetched with [`Console::take_input`]. As [`has_room`](Self::has_room).
+    fn has_input(&self, vm: VmId) {
+        let _ = vm;
+    }
 }
 
 /// One VM's end of the console.
@@ -193,6 +205,29 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
         self.follow(vm, effect);
     }
 
+    /// Output of `vm` from another device than its UART, in a block: lines of it stay whole. How many bytes there was room for. To be
+    /// followed by [`attend`](Self::attend).
+    pub fn put_output(&self, vm: VmId, bytes: &[u8]) -> usize {
+        self.uart(vm).map_or(0, |uart| uart.put_output(bytes, |level| self.lines.set_level(vm, level)))
+    }
+
+    /// Input of `vm` for another device than its UART: as long as it doesn't have that open. How many bytes that were. To be followed
+    /// by [`attend`](Self::attend).
+    pub fn take_input(&self, vm: VmId, buffer: &mut [u8]) -> usize {
+        let Some(uart) = self.uart(vm) else { return 0 };
+        let (taken, effect) = uart.take_input(buffer, |level| self.lines.set_level(vm, level));
+        if effect.contains(Effect::INPUT) {
+            self.input_waiting.store(true, SeqCst);
+        }
+        taken
+    }
+
+    /// Output or input of `vm` was moved: goes on with it. Not with a lock held.
+    pub fn attend(&self, vm: VmId) {
+        self.ready.insert(vm.0.into());
+        self.service();
+    }
+
     #[inline(always)]
     fn follow(&self, vm: VmId, effect: Effect) {
         if !effect.is_empty() {
@@ -219,7 +254,7 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
             fence(SeqCst);
             let Some(mut mux) = self.mux.try_lock() else { return false };
             if self.input_waiting.swap(false, SeqCst) {
-                self.take_input(&mut mux);
+                self.accept_input(&mut mux);
             }
             let stop = self.pump(&mut mux, &mut budget);
             drop(mux);

@@ -183,6 +183,7 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
             return;
         }
         mux.turn = None;
+        let more = self.lines.has_room(vm) || more;
         if more {
             self.ready.insert(turn.vm);
             if turn.flush {

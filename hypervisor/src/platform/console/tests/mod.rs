@@ -1,5 +1,6 @@
 //! The console on a wire that only remembers.
 
+mod blocks;
 mod input;
 mod mixing;
 mod output;
@@ -83,9 +84,14 @@ impl SerialPort for &Wire {
 
 /// The levels of the VMs' UART interrupts as told.
 #[derive(Debug, Default)]
-struct Levels(StdMutex<BTreeMap<u16, bool>>);
+struct Levels(StdMutex<BTreeMap<u16, bool>>, AtomicUsize, AtomicUsize);
 
 impl Levels {
+    /// How often another device than the UART was asked for output, and offered input, since the last call.
+    fn take_asked(&self) -> (usize, usize) {
+        (self.1.swap(0, Ordering::SeqCst), self.2.swap(0, Ordering::SeqCst))
+    }
+
     fn get(&self, vm: u16) -> bool {
         self.0.lock().unwrap().get(&vm).copied().unwrap_or(false)
     }
@@ -94,6 +100,15 @@ impl Levels {
 impl UartLine for &Levels {
     fn set_level(&self, vm: VmId, level: bool) {
         self.0.lock().unwrap().insert(vm.0, level);
+    }
+
+    fn has_room(&self, _: VmId) -> bool {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        false
+    }
+
+    fn has_input(&self, _: VmId) {
+        self.2.fetch_add(1, Ordering::SeqCst);
     }
 }
 
