@@ -62,7 +62,7 @@ impl Setup {
         let mut second = Self { name: "2", cpus: 8, vms: 40, ..Self::first() };
         // Short slices and a longer load: thousands of schedule-ins, and so rollovers by the hundred, in seconds.
         second.options = vec![("vmid.bits".into(), "4".into()), ("sched.slice_us".into(), "2000".into())];
-        second.hackbench.loops = 500;
+        second.hackbench.loops = 200;
         second
     }
 
@@ -187,7 +187,7 @@ impl Setup {
     fn bootargs(&self) -> String {
         let Hackbench { groups, fds, loops, size, runs } = self.hackbench;
         format!(
-            "load=messaging groups={groups} fds={fds} loops={loops} size={size} mode=process carrier=socket runs={runs}"
+            "load=messaging groups={groups} fds={fds} loops={loops} size={size} mode=process carrier=socket buffer=4096 runs={runs}"
         )
     }
 
