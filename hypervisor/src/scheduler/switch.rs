@@ -311,6 +311,5 @@ fn retire(cpu: &'static Cpu, vcpu: &'static Vcpu) {
 /// A new time slice; without a limit if nobody else waits.
 fn begin_slice(cpu: &Cpu) {
     cpu.slice_end.set(cpu.mark.get().saturating_add(cpu.system.slice_ticks));
-    cpu.shared.tickless.store(true, Ordering::SeqCst);
     wake::limit_slice(cpu);
 }

@@ -131,13 +131,18 @@ pub fn kick_arrived(cpu: &Cpu) {
 }
 
 /// Sets the timer for what comes next: the end of the slice if others wait, and the vCPUs that wait here for their timers.
+///
+/// Also says whether this CPU must be kicked by who queues something. First it says so, then it looks, so that one that is queued
+/// meanwhile is either seen here, or sees that a kick is due. A slice whose end nobody waits for any more (others
+/// have taken what was queued) becomes one without a limit again.
 pub fn limit_slice(cpu: &Cpu) {
-    let mut limit = u64::MAX;
-    if cpu.shared.queued.load(Ordering::SeqCst) != 0 {
-        cpu.shared.tickless.store(false, Ordering::SeqCst);
-        limit = cpu.slice_end.get();
+    let shared = cpu.shared;
+    shared.tickless.store(true, Ordering::SeqCst);
+    if shared.queued.load(Ordering::SeqCst) == 0 {
+        return arm_timer(cpu, u64::MAX);
     }
-    arm_timer(cpu, limit);
+    shared.tickless.store(false, Ordering::SeqCst);
+    arm_timer(cpu, cpu.slice_end.get());
 }
 
 /// Sets the EL2 timer to `limit` or to the earliest wake-up, whichever is first.
