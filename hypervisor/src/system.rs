@@ -46,8 +46,6 @@ pub struct System {
     pub id_registers: IdRegisters,
     /// The shape of every VM's stage 2.
     pub stage2: Stage2Config,
-    /// VTCR_EL2.
-    pub vtcr: u64,
     /// An empty stage-2 root: VTTBR_EL2 while no vCPU is loaded, VMID 0.
     pub parked_vttbr: u64,
     /// Width of a VMID in use.
@@ -74,9 +72,7 @@ pub struct System {
     pub vcpus: Once<alloc::vec::Vec<&'static Vcpu>>,
     /// VMs that have not ended.
     pub vms_left: AtomicU32,
-    /// Ticks spent zeroing guests' memory.
-    pub zeroing_ticks: AtomicU64,
-    /// Ticks spent copying what guests boot.
+    /// Ticks spent writing what guests find in memory.
     pub copy_ticks: AtomicU64,
 }
 

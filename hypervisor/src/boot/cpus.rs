@@ -90,7 +90,7 @@ pub fn init(cpu: &'static Cpu) -> Result<(), GicError> {
     let now = arch::counter();
     cpu.mark.set(now);
     cpu.shared.stats.start(now);
-    arch::init_cpu(cpu, system.vtcr);
+    arch::init_cpu(cpu, &system.stage2);
     arch::set_vttbr(system.parked_vttbr);
     let gic = Gic::new(arch::devices(), system.gic.dist.base);
     let frame = gic.redistributor(&system.gic, cpu.shared.mpidr)?;
@@ -151,12 +151,21 @@ pub fn start_others(system: &'static System, stacks: Stacks, nodes: &[CpuNode], 
 #[unsafe(no_mangle)]
 extern "C" fn secondary_main(cpu: &'static Cpu) -> ! {
     let system = cpu.system;
-    let here = Stage2Config::from_id(arch::id_aa64mmfr0(), arch::id_aa64mmfr1(), system.stage2.ipa_bits());
-    let suits =
-        here.is_ok_and(|here| here.vmid_bits() >= system.stage2.vmid_bits() && here.vtcr() == system.vtcr);
+    let wanted = &system.stage2;
+    let here = Stage2Config::from_id(
+        arch::id_aa64mmfr0(),
+        arch::id_aa64mmfr1(),
+        arch::id_aa64mmfr2(),
+        wanted.ipa_bits(),
+    );
+    let suits = here.is_ok_and(|here| {
+        here.vmid_bits() >= wanted.vmid_bits()
+            && here.vtcr() == wanted.vtcr()
+            && here.forces_write_back() >= wanted.forces_write_back()
+    });
     if !suits {
         log::error!(
-            "{}: not used: its VMIDs, address sizes or granules are not those of CPU 0",
+            "{}: not used: its VMIDs, address sizes, granules or cacheability of stage 2 are not those of CPU 0",
             cpu.shared.id
         );
         arch::halt()

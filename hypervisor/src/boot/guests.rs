@@ -1,10 +1,11 @@
 //! From the bundle to VMs that are ready to start.
 
-use crate::arch::context::Context;
+use crate::arch::{self, context::Context};
 use crate::bundle::{Bundle, VmConfig};
 use crate::ids::{CpuId, MAX_VMS, VcpuIndex, VmId};
-use crate::memory::address::BLOCK_2M;
+use crate::memory::address::{BLOCK_2M, Pa};
 use crate::memory::heap::HEAP;
+use crate::memory::phys::PhysMemory;
 use crate::memory::stage2::ipa_bits_for;
 use crate::system::{MachineConsole, System};
 use crate::vm::{BootImages, Vcpu, Vm, device_tree, layout, life, load};
@@ -58,6 +59,9 @@ pub fn heap_bytes(totals: Totals, cpus: usize) -> u64 {
 ///
 /// A VM can't be made: which, and why.
 pub fn make(system: &'static System, bundle: &Bundle<'static>) -> Result<(), String> {
+    // The VMs share its images: instructions in them, too.
+    let bytes = bundle.bytes();
+    arch::memory().settle(Pa(bytes.as_ptr() as u64), bytes.len() as u64, true);
     let mut vms: Vec<&'static Vm> = Vec::with_capacity(system.vm_names.len());
     let mut vcpus: Vec<&'static Vcpu> = Vec::new();
     for config in bundle.configs() {
@@ -120,13 +124,13 @@ fn make_one(
         let vcpu: &'static Vcpu =
             Box::leak(Box::new(Vcpu::new(vm, VcpuIndex(index as u8), vcpus.len() as u32, pin)));
         vcpu.set_context(Box::leak(Box::new(Context::new(vcpu))));
-        vcpu.stats.start(crate::arch::counter());
+        vcpu.stats.start(arch::counter());
         vcpus.push(vcpu);
         // A configuration has at most as many as the table holds.
         let _ = mine.try_push(vcpu);
     }
     vm.set_vcpus(mine);
-    vm.overhead_bytes.store(
+    vm.fixed_bytes.store(
         (HEAP.used() - before + MachineConsole::BYTES_PER_VM) as u64,
         core::sync::atomic::Ordering::Relaxed,
     );

@@ -41,7 +41,12 @@ pub fn make(
     mut frames: Frames,
     entry_ticks: u64,
 ) -> Result<&'static System, BootError> {
-    let stage2 = Stage2Config::from_id(arch::id_aa64mmfr0(), arch::id_aa64mmfr1(), totals.ipa_bits)?;
+    let stage2 = Stage2Config::from_id(
+        arch::id_aa64mmfr0(),
+        arch::id_aa64mmfr1(),
+        arch::id_aa64mmfr2(),
+        totals.ipa_bits,
+    )?;
     let available = stage2.vmid_bits();
     let vmid_bits = match options.vmid_bits {
         Some(asked) if asked > available => return Err(BootError::VmidBits { asked, available }),
@@ -75,7 +80,6 @@ pub fn make(
         counter_hz: rate.hz(),
         slice_ticks: rate.from_us(u64::from(options.slice_us)),
         id_registers: arch::id_registers(),
-        vtcr: stage2.vtcr(),
         stage2,
         parked_vttbr: parked.0,
         vmid_bits,
@@ -99,7 +103,6 @@ pub fn make(
         vms: Once::new(),
         vcpus: Once::new(),
         vms_left: AtomicU32::new(0),
-        zeroing_ticks: AtomicU64::new(0),
         copy_ticks: AtomicU64::new(0),
     })))
 }

@@ -47,6 +47,11 @@ pub struct Bundle<'a> {
 }
 
 impl<'a> Bundle<'a> {
+    /// All of its bytes, the images' too.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.data
+    }
+
     /// Checks the bundle in `data`: the whole region of the initrd.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! Stage-2 aborts: device emulation, and accesses to nothing.
+//! Stage-2 aborts: device emulation, memory that is not there yet, and accesses to nothing.
 
 use super::dispatch::step;
-use super::syndrome::{DataAbort, Syndrome};
+use super::syndrome::{DataAbort, FaultAddress, MemoryFault, Syndrome};
 use crate::arch::{self, HardwareListRegisters, context::Held};
 use crate::ids::VcpuIndex;
 use crate::scheduler;
@@ -12,6 +12,7 @@ use crate::vm::layout::{
 };
 use crate::vm::layout::{VIRTIO_BASE, VIRTIO_MOST, VIRTIO_STRIDE};
 use crate::vm::life;
+use crate::vm::pages::PageError;
 
 /// Exception classes of aborts that EL1 takes: from EL0 and from EL1 itself.
 const EC_INSTRUCTION_ABORT_LOWER: u64 = 0x20;
@@ -25,7 +26,7 @@ const EXTERNAL_ABORT: u64 = 1 << 25 | 0x10;
 pub fn data(held: &mut Held, syndrome: Syndrome) -> Reason {
     let abort = DataAbort::new(syndrome);
     if !abort.is_described() || !abort.is_translation_fault() {
-        return external_abort(EC_DATA_ABORT_LOWER);
+        return memory(held, syndrome, EC_DATA_ABORT_LOWER);
     }
     let ipa = arch::fault_ipa_page() | arch::fault_address() & 0xfff;
     let vcpu = held.vcpu;
@@ -93,7 +94,7 @@ pub fn data(held: &mut Held, syndrome: Syndrome) -> Reason {
             Reason::MmioUnknown
         }
     } else {
-        return external_abort(EC_DATA_ABORT_LOWER);
+        return memory(held, syndrome, EC_DATA_ABORT_LOWER);
     };
     step(syndrome);
     reason
@@ -111,15 +112,43 @@ fn virtio(held: &mut Held, abort: DataAbort, offset: u64) -> Reason {
     devices.reason(offset)
 }
 
-/// An instruction fetch from where no memory is. If that is the guest's own exception vectors, it can't handle this exception or
-/// any other: without end.
-pub fn instruction(held: &mut Held, _: Syndrome) -> Reason {
-    if arch::at_guest_vectors() {
-        let ipa = arch::fault_ipa_page() | arch::fault_address() & 0xfff;
-        life::fail(held, "its exception vectors (VBAR_EL1) are not in memory", Some(ipa));
-        return Reason::Stage2Abort;
+/// An instruction fetch that stage 2 does not let through.
+pub fn instruction(held: &mut Held, syndrome: Syndrome) -> Reason {
+    memory(held, syndrome, EC_INSTRUCTION_ABORT_LOWER)
+}
+
+/// An access to RAM that has not been touched yet, or not been written to; or to where nothing is.
+#[cold]
+#[inline(never)]
+fn memory(held: &mut Held, syndrome: Syndrome, class: u64) -> Reason {
+    let fault = MemoryFault::new(syndrome, class == EC_DATA_ABORT_LOWER);
+    let far = arch::fault_address();
+    let ipa = match fault.address {
+        FaultAddress::Reported => arch::fault_ipa_page() | far & 0xfff,
+        FaultAddress::Walk => match arch::guest_translation(far) {
+            Some(page) => page | far & 0xfff,
+            // Another vCPU has changed the guest's tables meanwhile: it will see that itself.
+            None => return Reason::Memory,
+        },
+        FaultAddress::None => return external_abort(class),
+    };
+    match life::touch(held.vcpu.vm, ipa, fault.access) {
+        Ok(()) => Reason::Memory,
+        // If these are the guest's own exception vectors, it can't handle this exception or any other: without end.
+        Err(PageError::NotRam) if class == EC_INSTRUCTION_ABORT_LOWER && arch::at_guest_vectors() => {
+            life::fail(held, "its exception vectors (VBAR_EL1) are not in memory", Some(ipa));
+            Reason::Stage2Abort
+        }
+        Err(PageError::NotRam) => external_abort(class),
+        Err(PageError::OutOfMemory) => {
+            life::fail(held, "no memory for its pages", Some(ipa));
+            Reason::Memory
+        }
+        Err(PageError::Map(_)) => {
+            life::fail(held, "its page can't be mapped", Some(ipa));
+            Reason::Memory
+        }
     }
-    external_abort(EC_INSTRUCTION_ABORT_LOWER)
 }
 
 /// The guest takes a synchronous external abort, as it would from a bus that answers nothing.

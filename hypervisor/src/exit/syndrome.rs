@@ -1,6 +1,7 @@
 //! ESR_EL2 taken apart (Arm ARM D19.2.37).
 
 use crate::device::AccessSize;
+use crate::vm::pages::Access;
 
 /// Exception classes that Odometer knows by name.
 pub mod class {
@@ -181,9 +182,86 @@ impl DataAbort {
     }
 }
 
+/// Where the guest-physical address of an abort is to be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultAddress {
+    /// In HPFAR_EL2.
+    Reported,
+    /// Nowhere: FAR_EL2 has to be looked up in the guest's own tables.
+    Walk,
+    /// It is no abort that a change of stage 2 would cure.
+    None,
+}
+
+/// What an instruction or data abort says of the page that was accessed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryFault {
+    /// Where its address is.
+    pub address: FaultAddress,
+    /// What the access needs.
+    pub access: Access,
+}
+
+impl MemoryFault {
+    /// What a data abort (`data`) or an instruction abort says.
+    pub fn new(syndrome: Syndrome, data: bool) -> MemoryFault {
+        let bit = |n: u32| syndrome.0 & 1 << n != 0;
+        /// DFSC and IFSC without the level.
+        const TRANSLATION: u64 = 0x04;
+        const PERMISSION: u64 = 0x0c;
+        let permission = syndrome.0 & 0x3c == PERMISSION;
+        // S1PTW: it was a walk of the guest's own tables. HPFAR_EL2 holds the address of a walk, and of a translation fault.
+        let walk = bit(7);
+        let address = match syndrome.0 & 0x3c {
+            TRANSLATION => FaultAddress::Reported,
+            PERMISSION if walk => FaultAddress::Reported,
+            PERMISSION => FaultAddress::Walk,
+            _ => FaultAddress::None,
+        };
+        let write = if walk {
+            // WnR is not to be relied on for a walk. Reading is always permitted, so a walk that is not permitted writes: it updates
+            // an access flag or dirty state.
+            permission
+        } else {
+            // CM: cache maintenance counts as a write (WnR), and only needs a page to be there.
+            data && bit(6) && (permission || !bit(8))
+        };
+        MemoryFault { address, access: if write { Access::Write } else { Access::Read } }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_memory_fault_is_a_read_or_a_write_and_has_its_address_somewhere() {
+        const WNR: u64 = 1 << 6;
+        const S1PTW: u64 = 1 << 7;
+        const CM: u64 = 1 << 8;
+        let fault = |iss: u64, data| {
+            let fault = MemoryFault::new(Syndrome(iss), data);
+            (fault.address, fault.access)
+        };
+        for level in 0..4 {
+            let (translation, permission) = (0x04 | level, 0x0c | level);
+            assert_eq!(fault(translation, true), (FaultAddress::Reported, Access::Read));
+            assert_eq!(fault(translation | WNR, true), (FaultAddress::Reported, Access::Write));
+            assert_eq!(fault(translation, false), (FaultAddress::Reported, Access::Read));
+            // Bit 6 of an instruction abort is reserved.
+            assert_eq!(fault(translation | WNR, false), (FaultAddress::Reported, Access::Read));
+            assert_eq!(fault(permission | WNR, true), (FaultAddress::Walk, Access::Write));
+            assert_eq!(fault(translation | S1PTW | WNR, true), (FaultAddress::Reported, Access::Read));
+            assert_eq!(fault(permission | S1PTW, true), (FaultAddress::Reported, Access::Write));
+            assert_eq!(fault(permission | S1PTW, false), (FaultAddress::Reported, Access::Write));
+            // DC CIVAC of a page that is not there must not copy it; one that is not permitted must have it.
+            assert_eq!(fault(translation | WNR | CM, true), (FaultAddress::Reported, Access::Read));
+            assert_eq!(fault(permission | WNR | CM, true), (FaultAddress::Walk, Access::Write));
+        }
+        for other in [0x08, 0x10, 0x21, 0x30, 0x35] {
+            assert_eq!(fault(other, true).0, FaultAddress::None, "{other:#x}");
+        }
+    }
 
     #[test]
     fn a_sysreg_is_named_by_five_numbers() {

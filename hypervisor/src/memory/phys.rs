@@ -33,6 +33,10 @@ pub trait PhysMemory {
 
     /// Copies physical memory from `from` on into `bytes`. Any alignment.
     fn copy_out(&self, from: Pa, bytes: &mut [u8]);
+
+    /// Lets guests find what was written in a range, even those that go past the caches, as one does that has its MMU off:
+    /// cache maintenance as far as the CPU needs it. `code`: guests execute what was written there, and did not write it themselves.
+    fn settle(&self, base: Pa, bytes: u64, code: bool);
 }
 
 /// Physical memory at the virtual address of the same value: EL2 with its identity map, or with its MMU off.
@@ -118,6 +122,9 @@ impl PhysMemory for Identity {
         // SAFETY: as in `copy_in`.
         unsafe { pointer::<u8>(from).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) }
     }
+
+    /// Nothing: it knows of no guests.
+    fn settle(&self, _base: Pa, _bytes: u64, _code: bool) {}
 }
 
 #[cfg(test)]

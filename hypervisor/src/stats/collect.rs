@@ -35,13 +35,11 @@ pub fn boot_report(system: &System, memory_bytes: u64) {
 /// What it took until now, when the first guest is about to be entered.
 pub fn start_report(system: &System, now: u64) {
     let rate = system.rate();
-    let overhead = |vm: &&crate::vm::Vm| vm.overhead_bytes.load(Ordering::Relaxed);
     let line = StartLine {
         to_first_guest_ns: rate.to_ns(now.wrapping_sub(system.entry_ticks)),
-        zeroing_ns: rate.to_ns(system.zeroing_ticks.load(Ordering::Relaxed)),
         copy_ns: rate.to_ns(system.copy_ticks.load(Ordering::Relaxed)),
         vms: system.vms().len() as u64,
-        vm_overhead_bytes: system.vms().iter().map(overhead).max().unwrap_or(0),
+        vm_overhead_bytes: system.vms().iter().map(|vm| vm.overhead_bytes()).max().unwrap_or(0),
     };
     system.console.report(|out| write_start(out, &line));
 }
@@ -64,13 +62,17 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
         for vcpu in vm.vcpus() {
             exits.add(&vcpu.stats.exits);
         }
+        let usage = vm.usage.load();
         let line = VmLine {
             vm: &vm.name,
             vm_id,
             vcpus: vm.vcpus().len() as u64,
             state: vm.state().name(),
             memory_bytes: vm.memory_bytes,
-            overhead_bytes: vm.overhead_bytes.load(Ordering::Relaxed),
+            resident_bytes: usage.private_bytes,
+            shared_bytes: usage.shared_bytes,
+            copied_pages: usage.copied_pages,
+            overhead_bytes: vm.overhead_bytes(),
             frames_returned: vm.frames_returned.load(Ordering::Relaxed),
             totals: sum,
             exits: &exits,

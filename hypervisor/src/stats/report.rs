@@ -53,9 +53,7 @@ pub struct BootLine<'a> {
 pub struct StartLine {
     /// From the image's first instruction to the first guest instruction.
     pub to_first_guest_ns: u64,
-    /// Part of it: zeroing guest memory.
-    pub zeroing_ns: u64,
-    /// Part of it: copying kernels, ramdisks and device trees.
+    /// Part of it: writing what guests find in memory, which is their device trees.
     pub copy_ns: u64,
     /// VMs started.
     pub vms: u64,
@@ -91,6 +89,12 @@ pub struct VmLine<'a> {
     pub state: &'a str,
     /// Its RAM, in bytes.
     pub memory_bytes: u64,
+    /// What of its RAM it has frames for, in bytes.
+    pub resident_bytes: u64,
+    /// What of its RAM it shares with other VMs, in bytes.
+    pub shared_bytes: u64,
+    /// Pages of 4 KiB that it was given a copy of.
+    pub copied_pages: u64,
     /// The hypervisor's memory for it beside its RAM, in bytes.
     pub overhead_bytes: u64,
     /// Frames of 4 KiB that came back at its end.
@@ -212,7 +216,6 @@ pub fn write_boot(out: &mut impl Write, boot: &BootLine<'_>) -> fmt::Result {
 pub fn write_start(out: &mut impl Write, start: &StartLine) -> fmt::Result {
     line(out, "start", |json| {
         json.number("to_first_guest_ns", start.to_first_guest_ns)?;
-        json.number("zeroing_ns", start.zeroing_ns)?;
         json.number("copy_ns", start.copy_ns)?;
         json.number("vms", start.vms)?;
         json.number("vm_overhead_bytes", start.vm_overhead_bytes)
@@ -238,6 +241,9 @@ pub fn write_vm(out: &mut impl Write, format: Format, vm: &VmLine<'_>) -> fmt::R
         json.number("vcpus", vm.vcpus)?;
         json.string("state", vm.state)?;
         json.number("memory_bytes", vm.memory_bytes)?;
+        json.number("resident_bytes", vm.resident_bytes)?;
+        json.number("shared_bytes", vm.shared_bytes)?;
+        json.number("copied_pages", vm.copied_pages)?;
         json.number("overhead_bytes", vm.overhead_bytes)?;
         json.number("frames_returned", vm.frames_returned)?;
         vcpu_totals(json, format, &vm.totals)?;

@@ -206,8 +206,7 @@ fn every_kind_of_line_is_valid() {
         image_bytes: 300_000,
     };
     write_boot(out, &boot).unwrap();
-    let start =
-        StartLine { to_first_guest_ns: 5, zeroing_ns: 1, copy_ns: 2, vms: 40, vm_overhead_bytes: 50_000 };
+    let start = StartLine { to_first_guest_ns: 5, copy_ns: 2, vms: 40, vm_overhead_bytes: 50_000 };
     write_start(out, &start).unwrap();
     let vm = VmLine {
         vm: "load-0",
@@ -215,6 +214,9 @@ fn every_kind_of_line_is_valid() {
         vcpus: 2,
         state: "off",
         memory_bytes: 1 << 26,
+        resident_bytes: 8192,
+        shared_bytes: 4096,
+        copied_pages: 1,
         overhead_bytes: 50_000,
         frames_returned: 16_384,
         totals: VcpuTotals::default(),

@@ -3,8 +3,11 @@
 //! A VM stops by asking each of its vCPUs to; the CPU that meets one retires it, and the one that retires the last has
 //! the VM to itself: it gives everything back, or starts it again.
 
+use super::device_tree::DeviceTreeSpec;
 use super::host::Host;
-use super::{RunState, Vcpu, Vm, VmState, layout, psci, ram};
+use super::pages::{Access, PageError};
+use super::ram::RamError;
+use super::{RunState, Vcpu, Vm, VmMemory, VmState, layout, psci};
 use crate::arch::{self, context::Held};
 use crate::boot::stop;
 use crate::scheduler::{self, Cpu};
@@ -12,40 +15,50 @@ use crate::stats::collect;
 use crate::system::System;
 use core::sync::atomic::Ordering;
 
-/// Gives a VM its memory, loaded and ready to start.
+/// Gives a VM its memory, ready to start.
 ///
 /// # Errors
 ///
 /// What is wrong, in words.
-pub fn prepare(system: &System, vm: &Vm) -> Result<(), alloc::string::String> {
-    use alloc::string::ToString;
-    let memory = arch::memory();
-    let taken =
-        ram::take(&mut system.frames.lock(), &memory, &arch::NewGuest, &system.stage2, vm.memory_bytes)
-            .map_err(|error| error.to_string())?;
-    vm.root.store(taken.stage2.root().0, Ordering::Relaxed);
-    vm.overhead_bytes.fetch_add(taken.stage2.table_bytes(), Ordering::Relaxed);
+pub fn prepare(system: &System, vm: &Vm) -> Result<(), RamError> {
+    let taken = VmMemory::new(&system.frames, &arch::memory(), &system.stage2, vm.memory_bytes, &vm.images)?;
+    vm.root.store(taken.root().0, Ordering::Relaxed);
     *vm.memory.lock() = Some(taken);
-    fill(system, vm)
+    load(system, vm)
 }
 
-/// Zeroes a VM's memory, and loads it.
-fn fill(system: &System, vm: &Vm) -> Result<(), alloc::string::String> {
-    use alloc::string::ToString;
-    let memory = arch::memory();
-    let guard = vm.memory.lock();
-    let Some(taken) = guard.as_ref() else { return Ok(()) };
+/// Makes a VM's untouched memory ready for its first instruction.
+fn load(system: &System, vm: &Vm) -> Result<(), RamError> {
+    let mut guard = vm.memory.lock();
+    let Some(memory) = guard.as_mut() else { return Ok(()) };
     let start = arch::counter();
-    ram::zero(taken, &memory);
-    let zeroed = arch::counter();
-    ram::load(taken, &memory, &vm.images, vm.vgic.vcpus(), vm.memory_bytes)
-        .map_err(|error| error.to_string())?;
-    let copied = arch::counter();
-    // Instructions have been written that no cache may have stale.
-    arch::invalidate_instructions();
-    system.zeroing_ticks.fetch_add(zeroed.wrapping_sub(start), Ordering::Relaxed);
-    system.copy_ticks.fetch_add(copied.wrapping_sub(zeroed), Ordering::Relaxed);
+    let images = &vm.images;
+    let ramdisk = images.ramdisk.zip(images.placement.ramdisk);
+    let spec = DeviceTreeSpec {
+        vcpus: vm.vgic.vcpus() as u32,
+        memory: vm.memory_bytes,
+        bootargs: images.bootargs,
+        ramdisk: ramdisk.map(|(ramdisk, ipa)| (ipa, ramdisk.len() as u64)),
+        virtio: images.devices.len() as u32,
+    };
+    memory.load(&system.frames, &arch::memory(), &arch::NewGuest, images, &spec)?;
+    vm.usage.store(memory.usage());
+    system.copy_ticks.fetch_add(arch::counter().wrapping_sub(start), Ordering::Relaxed);
     Ok(())
+}
+
+/// The VM that is held has touched memory that is not there for this access, at `ipa`: brings it.
+///
+/// # Errors
+///
+/// As [`super::pages::Pages::resolve`].
+pub fn touch(vm: &Vm, ipa: u64, access: Access) -> Result<(), PageError> {
+    let system = arch::this_cpu().system;
+    let mut guard = vm.memory.lock();
+    let Some(memory) = guard.as_mut() else { return Err(PageError::NotRam) };
+    let done = memory.resolve(&system.frames, &arch::memory(), &arch::RunningGuest(&vm.vmid), ipa, access);
+    vm.usage.store(memory.usage());
+    done
 }
 
 /// Starts vCPU 0 of a VM that is prepared.
@@ -116,8 +129,9 @@ pub fn finish(cpu: &'static Cpu, vm: &'static Vm) {
     system.vmids.release(&vm.vmid, &arch::GuestTlb);
     let pages = vm.devices.end(&Host::here());
     system.switch.forget(vm.id);
-    if let Some(memory) = vm.memory.lock().take() {
-        let frames = ram::give_back(memory, &mut system.frames.lock(), &arch::memory());
+    let memory = vm.memory.lock().take();
+    if let Some(memory) = memory {
+        let frames = memory.end(&system.frames, &arch::memory());
         vm.frames_returned.fetch_add(frames + pages, Ordering::Relaxed);
     }
     // Whatever it was when its vCPUs switched themselves off one by one.
@@ -146,7 +160,10 @@ fn restart(cpu: &'static Cpu, vm: &'static Vm) {
     system.console.flush(vm.id);
     // The old translations go with the old VMID.
     system.vmids.release(&vm.vmid, &arch::GuestTlb);
-    if let Err(error) = fill(system, vm) {
+    if let Some(memory) = vm.memory.lock().as_mut() {
+        memory.reset(&system.frames, &arch::memory());
+    }
+    if let Err(error) = load(system, vm) {
         log::error!("{}: can't be started again: {error}", vm.name);
         vm.change_state(VmState::Resetting, VmState::Failing);
         return finish(cpu, vm);

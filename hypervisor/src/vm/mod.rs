@@ -9,24 +9,24 @@ pub mod layout;
 #[cfg(target_os = "none")]
 pub mod life;
 pub mod load;
+pub mod pages;
 pub mod psci;
 pub mod ram;
 mod vcpu;
 
+pub use ram::VmMemory;
 pub use vcpu::{RunState, Vcpu, request};
 
 use crate::device::pl031::Pl031;
 use crate::device::virtio::{DeviceSet, Devices};
 use crate::ids::{CpuId, MAX_CPUS, VcpuIndex, VmId};
-use crate::memory::address::Pa;
-use crate::memory::stage2::Stage2;
 use crate::sync::Mutex;
 use crate::vgic::Vgic;
 use crate::vmid::VmidCell;
 use alloc::string::String;
-use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use pages::Usage;
 use spin::Once;
 
 /// What a VM does.
@@ -89,23 +89,33 @@ pub struct BootImages {
     pub devices: DeviceSet,
 }
 
-/// A piece of a VM's memory.
-#[derive(Clone, Copy, Debug)]
-pub struct RamBlock {
-    /// Where the machine has it.
-    pub pa: Pa,
-    /// Where the VM sees it.
-    pub ipa: u64,
-    /// Its length in bytes.
-    pub size: u64,
+/// A [`Usage`] that whoever has the VM's memory locked writes, and that anybody reads. Each number is right by itself.
+#[derive(Debug, Default)]
+pub struct UsageCell {
+    private_bytes: AtomicU64,
+    shared_bytes: AtomicU64,
+    table_bytes: AtomicU64,
+    copied_pages: AtomicU64,
 }
 
-/// The memory of a VM, while it has any.
-pub struct VmMemory {
-    /// Stage 2.
-    pub stage2: Stage2,
-    /// Its RAM.
-    pub ram: Vec<RamBlock>,
+impl UsageCell {
+    /// Notes what is used now.
+    pub fn store(&self, usage: Usage) {
+        self.private_bytes.store(usage.private_bytes, Ordering::Relaxed);
+        self.shared_bytes.store(usage.shared_bytes, Ordering::Relaxed);
+        self.table_bytes.store(usage.table_bytes, Ordering::Relaxed);
+        self.copied_pages.store(usage.copied_pages, Ordering::Relaxed);
+    }
+
+    /// What was noted last.
+    pub fn load(&self) -> Usage {
+        Usage {
+            private_bytes: self.private_bytes.load(Ordering::Relaxed),
+            shared_bytes: self.shared_bytes.load(Ordering::Relaxed),
+            table_bytes: self.table_bytes.load(Ordering::Relaxed),
+            copied_pages: self.copied_pages.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// A VM.
@@ -134,8 +144,10 @@ pub struct Vm {
     pub memory: Mutex<Option<VmMemory>>,
     /// What it boots.
     pub images: BootImages,
-    /// Hypervisor memory for it beside its RAM, in bytes.
-    pub overhead_bytes: AtomicU64,
+    /// Hypervisor memory for it beside its RAM and its stage-2 tables, in bytes.
+    pub fixed_bytes: AtomicU64,
+    /// What memory it has, or had when it ended.
+    pub usage: UsageCell,
     /// Frames that it has given back.
     pub frames_returned: AtomicU64,
     state: AtomicU8,
@@ -161,7 +173,8 @@ impl Vm {
             devices: Devices::new(id, &images.devices),
             memory: Mutex::new(None),
             images,
-            overhead_bytes: AtomicU64::new(0),
+            fixed_bytes: AtomicU64::new(0),
+            usage: UsageCell::default(),
             frames_returned: AtomicU64::new(0),
             state: AtomicU8::new(VmState::Running as u8),
             active: AtomicU32::new(0),
@@ -178,6 +191,11 @@ impl Vm {
     #[inline]
     pub fn vcpus(&self) -> &[&'static Vcpu] {
         self.vcpus.get().map_or(&[], |vcpus| vcpus.as_slice())
+    }
+
+    /// Hypervisor memory for it beside its RAM, in bytes.
+    pub fn overhead_bytes(&self) -> u64 {
+        self.fixed_bytes.load(Ordering::Relaxed) + self.usage.load().table_bytes
     }
 
     /// What it does.

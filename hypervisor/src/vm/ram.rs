@@ -1,25 +1,30 @@
-//! A VM's memory: taken, mapped, filled, and given back.
+//! A VM's memory: promised when it is made, taken as it is touched, and given back.
 
-use super::{BootImages, RamBlock, VmMemory, device_tree, layout};
-use crate::memory::address::{BLOCK_1G, BLOCK_2M, Ipa, PAGE_SIZE, Pa};
-use crate::memory::frames::Frames;
+use super::pages::{Access, Means, PageError, PageSource, Pages, Segment, Usage};
+use super::{BootImages, device_tree};
+use crate::memory::address::{PAGE_SIZE, Pa};
+use crate::memory::frames::{Frames, Reservation};
 use crate::memory::phys::PhysMemory;
-use crate::memory::stage2::{Attr, Stage2, Stage2Config, Stage2Error, Stage2Tlb};
-use alloc::vec::Vec;
+use crate::memory::stage2::{Stage2Config, Stage2Tlb};
+use crate::memory::tables::TableSource;
+use crate::sync::Mutex;
+use arrayvec::ArrayVec;
 use core::fmt;
 
 /// Why a VM gets no memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub enum RamError {
     /// There is not enough.
     OutOfMemory {
         /// Bytes that were asked for.
         needed: u64,
-        /// Bytes that are free.
+        /// Bytes that are free and promised to no other VM.
         free: u64,
     },
-    /// It can't be mapped.
-    Map(Stage2Error),
+    /// It can't be had.
+    Pages(PageError),
+    /// The device tree can't be written, or is larger than was planned for.
+    DeviceTree(device_tree::DeviceTreeError),
 }
 
 impl fmt::Display for RamError {
@@ -31,136 +36,184 @@ impl fmt::Display for RamError {
                 needed >> 20,
                 free >> 20
             ),
-            RamError::Map(error) => write!(f, "stage 2: {error}"),
+            RamError::Pages(error) => write!(f, "{error}"),
+            RamError::DeviceTree(error) => write!(f, "{error}"),
         }
     }
 }
 
-impl From<Stage2Error> for RamError {
-    fn from(error: Stage2Error) -> Self {
-        RamError::Map(error)
+impl From<PageError> for RamError {
+    fn from(error: PageError) -> Self {
+        RamError::Pages(error)
     }
 }
 
-/// Takes `bytes` of memory in as few pieces as there are, each such that stage 2 can map it with large blocks, and maps it
-/// from the start of the guest's RAM.
+/// The memory of a VM, while it has any.
 ///
-/// # Errors
-///
-/// There is not enough; nothing is taken then.
-pub fn take<M: PhysMemory>(
-    frames: &mut Frames,
-    memory: &M,
-    tlb: &impl Stage2Tlb,
-    config: &Stage2Config,
-    bytes: u64,
-) -> Result<VmMemory, RamError> {
-    let free = frames.free_bytes();
-    let mut vm = VmMemory { stage2: Stage2::new(config, memory, frames)?, ram: Vec::new() };
-    let mut done = 0;
-    while done < bytes {
-        let piece = allocate(frames, bytes - done, done);
-        let Some((pa, size)) = piece else {
-            give_back(vm, frames, memory);
-            return Err(RamError::OutOfMemory { needed: bytes, free });
+/// All of it is promised from the beginning, so that a VM that was made doesn't fail for want of memory later, whatever it touches.
+#[derive(Debug)]
+pub struct VmMemory {
+    pages: Pages,
+    reservation: Reservation,
+}
+
+/// A VM's account of frames: takes what the VM was promised, and promises again what comes back. The lock is held for one
+/// operation of the allocator at a time; zeroing and copying are done without.
+struct Account<'a> {
+    frames: &'a Mutex<Frames>,
+    reservation: &'a mut Reservation,
+    /// Frames that came back.
+    returned: u64,
+}
+
+impl<'a> Account<'a> {
+    fn new(frames: &'a Mutex<Frames>, reservation: &'a mut Reservation) -> Self {
+        Account { frames, reservation, returned: 0 }
+    }
+}
+
+impl TableSource for Account<'_> {
+    fn allocate(&mut self, bytes: u64) -> Option<Pa> {
+        self.take(bytes, bytes)
+    }
+
+    fn release(&mut self, base: Pa, bytes: u64) {
+        self.give(base, bytes);
+    }
+}
+
+impl PageSource for Account<'_> {
+    fn take(&mut self, bytes: u64, align: u64) -> Option<Pa> {
+        self.frames.lock().alloc_reserved(self.reservation, bytes, align)
+    }
+
+    fn give(&mut self, base: Pa, bytes: u64) {
+        // What is wrong is refused and counted by the allocator.
+        if self.frames.lock().free_reserved(self.reservation, base, bytes).is_ok() {
+            self.returned += bytes.div_ceil(PAGE_SIZE);
+        }
+    }
+}
+
+impl VmMemory {
+    /// Memory for a VM with `bytes` of RAM that boots `images`, none of it touched yet.
+    ///
+    /// # Errors
+    ///
+    /// There is not enough; nothing is taken then.
+    pub fn new<M: PhysMemory>(
+        frames: &Mutex<Frames>,
+        memory: &M,
+        config: &Stage2Config,
+        bytes: u64,
+        images: &BootImages,
+    ) -> Result<VmMemory, RamError> {
+        let needed = Pages::most_bytes(config, bytes);
+        let (reservation, free) = {
+            let mut frames = frames.lock();
+            let free = frames.available_bytes();
+            (frames.reserve(needed), free)
         };
-        let ipa = layout::RAM_BASE.0 + done;
-        vm.ram.push(RamBlock { pa, ipa, size });
-        if let Err(error) = vm.stage2.edit(memory, tlb, frames).map(Ipa(ipa), pa, size, Attr::RAM) {
-            give_back(vm, frames, memory);
-            return Err(error.into());
+        let Some(mut reservation) = reservation else { return Err(RamError::OutOfMemory { needed, free }) };
+        let mut account = Account::new(frames, &mut reservation);
+        match Pages::new(config, bytes, segments(images), memory, &mut account) {
+            Ok(pages) => Ok(VmMemory { pages, reservation }),
+            Err(error) => {
+                frames.lock().cancel(reservation);
+                Err(error.into())
+            }
         }
-        done += size;
     }
-    Ok(vm)
+
+    /// The root of stage 2.
+    pub fn root(&self) -> Pa {
+        self.pages.root()
+    }
+
+    /// How much memory the VM has.
+    pub fn usage(&self) -> Usage {
+        self.pages.usage()
+    }
+
+    /// Makes it ready for the VM's first instruction: a device tree that is generated is written; everything else comes with
+    /// the first access to it.
+    ///
+    /// # Errors
+    ///
+    /// [`RamError::DeviceTree`].
+    pub fn load<M: PhysMemory>(
+        &mut self,
+        frames: &Mutex<Frames>,
+        memory: &M,
+        tlb: &impl Stage2Tlb,
+        images: &BootImages,
+        spec: &device_tree::DeviceTreeSpec<'_>,
+    ) -> Result<(), RamError> {
+        if images.fdt.is_some() {
+            return Ok(());
+        }
+        let tree = device_tree::build(spec).map_err(RamError::DeviceTree)?;
+        let source = &mut Account::new(frames, &mut self.reservation);
+        Ok(self.pages.load(&mut Means { memory, tlb, source }, images.placement.dtb.0, &tree)?)
+    }
+
+    /// Makes the page at `ipa` present for an access that faulted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pages::resolve`].
+    pub fn resolve<M: PhysMemory>(
+        &mut self,
+        frames: &Mutex<Frames>,
+        memory: &M,
+        tlb: &impl Stage2Tlb,
+        ipa: u64,
+        access: Access,
+    ) -> Result<(), PageError> {
+        let source = &mut Account::new(frames, &mut self.reservation);
+        self.pages.resolve(&mut Means { memory, tlb, source }, ipa, access)
+    }
+
+    /// Where the byte at `ipa` is, for an access of the hypervisor's own, and how many bytes follow it in its page.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pages::reach`].
+    pub fn reach<M: PhysMemory>(
+        &mut self,
+        frames: &Mutex<Frames>,
+        memory: &M,
+        tlb: &impl Stage2Tlb,
+        ipa: u64,
+        access: Access,
+    ) -> Result<(Pa, u64), PageError> {
+        let source = &mut Account::new(frames, &mut self.reservation);
+        self.pages.reach(&mut Means { memory, tlb, source }, ipa, access)
+    }
+
+    /// Forgets all that the guest has done. No CPU uses its tables any more, and its VMID has been released.
+    pub fn reset<M: PhysMemory>(&mut self, frames: &Mutex<Frames>, memory: &M) {
+        self.pages.reset(memory, &mut Account::new(frames, &mut self.reservation));
+    }
+
+    /// Gives everything back, as after [`VmMemory::reset`]: how many frames that were.
+    pub fn end<M: PhysMemory>(self, frames: &Mutex<Frames>, memory: &M) -> u64 {
+        let VmMemory { pages, mut reservation } = self;
+        let mut account = Account::new(frames, &mut reservation);
+        pages.end(memory, &mut account);
+        let returned = account.returned;
+        frames.lock().cancel(reservation);
+        returned
+    }
 }
 
-/// The largest piece of at most `wanted` bytes that there is, for the guest's RAM at `offset`.
-fn allocate(frames: &mut Frames, wanted: u64, offset: u64) -> Option<(Pa, u64)> {
-    let mut size = wanted;
-    while size >= BLOCK_2M {
-        if size >= BLOCK_1G
-            && offset.is_multiple_of(BLOCK_1G)
-            && let Some(pa) = frames.alloc(size, BLOCK_1G)
-        {
-            return Some((pa, size));
-        }
-        if let Some(pa) = frames.alloc(size, BLOCK_2M) {
-            return Some((pa, size));
-        }
-        size = (size / 2).next_multiple_of(BLOCK_2M).min(size - BLOCK_2M.min(size));
-        size -= size % BLOCK_2M;
-    }
-    let mut size = wanted.min(BLOCK_2M);
-    while size >= PAGE_SIZE {
-        if let Some(pa) = frames.alloc(size, PAGE_SIZE) {
-            return Some((pa, size));
-        }
-        size = size / 2 / PAGE_SIZE * PAGE_SIZE;
-    }
-    None
-}
-
-/// Gives all of a VM's memory back; how many frames that were. No CPU uses its tables any more.
-pub fn give_back<M: PhysMemory>(vm: VmMemory, frames: &mut Frames, memory: &M) -> u64 {
-    let before = frames.free_bytes();
-    vm.stage2.destroy(memory, frames, |_| {});
-    for block in vm.ram {
-        // A wrong range is refused and counted by the allocator.
-        let _ = frames.free(block.pa, block.size);
-    }
-    (frames.free_bytes() - before) / PAGE_SIZE
-}
-
-/// Zeroes all of the VM's RAM.
-pub fn zero<M: PhysMemory>(vm: &VmMemory, memory: &M) {
-    for block in &vm.ram {
-        memory.zero(block.pa, block.size);
-    }
-}
-
-/// Puts kernel, ramdisk and device tree where they belong.
-///
-/// # Errors
-///
-/// The device tree can't be written, or is larger than was planned for.
-pub fn load<M: PhysMemory>(
-    vm: &VmMemory,
-    memory: &M,
-    images: &BootImages,
-    vcpus: usize,
-    bytes: u64,
-) -> Result<(), device_tree::DeviceTreeError> {
-    let ramdisk = images.ramdisk.zip(images.placement.ramdisk);
-    copy(vm, memory, images.placement.kernel.0, images.kernel);
-    if let Some((ramdisk, ipa)) = ramdisk {
-        copy(vm, memory, ipa.0, ramdisk);
-    }
-    match images.fdt {
-        Some(fdt) => copy(vm, memory, images.placement.dtb.0, fdt),
-        None => {
-            let spec = device_tree::DeviceTreeSpec {
-                vcpus: vcpus as u32,
-                memory: bytes,
-                bootargs: images.bootargs,
-                ramdisk: ramdisk.map(|(ramdisk, ipa)| (ipa, ramdisk.len() as u64)),
-                virtio: images.devices.len() as u32,
-            };
-            copy(vm, memory, images.placement.dtb.0, &device_tree::build(&spec)?);
-        }
-    }
-    Ok(())
-}
-
-/// Copies `bytes` to the guest's address `ipa`; what lies outside of its RAM (which placement rules out) is left out.
-fn copy<M: PhysMemory>(vm: &VmMemory, memory: &M, ipa: u64, bytes: &[u8]) {
-    for block in &vm.ram {
-        let start = ipa.max(block.ipa);
-        let end = (ipa + bytes.len() as u64).min(block.ipa + block.size);
-        if start < end
-            && let Some(part) = bytes.get((start - ipa) as usize..(end - ipa) as usize)
-        {
-            memory.copy_in(Pa(block.pa.0 + (start - block.ipa)), part);
-        }
-    }
+/// What lies in the VM's RAM before it is touched. The images are mapped where the bundle has them: EL2's map is one to one, so
+/// a reference is a physical address.
+fn segments(images: &BootImages) -> ArrayVec<Segment, { super::pages::MAX_SEGMENTS }> {
+    let segment = |ipa: u64, bytes: &'static [u8]| Segment { ipa, pa: Pa(bytes.as_ptr() as u64), bytes };
+    let placement = &images.placement;
+    let kernel = Some(segment(placement.kernel.0, images.kernel));
+    let ramdisk = images.ramdisk.zip(placement.ramdisk).map(|(bytes, ipa)| segment(ipa.0, bytes));
+    let fdt = images.fdt.map(|bytes| segment(placement.dtb.0, bytes));
+    [kernel, ramdisk, fdt].into_iter().flatten().collect()
 }

@@ -2,6 +2,7 @@
 
 use super::{read_sysreg, write_sysreg};
 use crate::arch::context::Context;
+use crate::memory::stage2::Stage2Config;
 use crate::scheduler::Cpu;
 use core::arch::asm;
 
@@ -11,8 +12,8 @@ unsafe extern "C" {
 }
 
 /// HCR_EL2 (Arm ARM D19.2): what guests may do and what traps. The same for every guest and never changed, as a write that
-/// changes VM would empty TLBs.
-pub const HCR_EL2: u64 = 1 // VM: stage 2 on
+/// changes VM would empty TLBs. [`HCR_FWB`] is set beside these where the CPUs have it.
+const HCR_EL2: u64 = 1 // VM: stage 2 on
     | 1 << 1 // SWIO: set/way invalidation cleans too
     | 1 << 3 // FMO: FIQs to EL2
     | 1 << 4 // IMO: IRQs to EL2, virtual ones to the guest
@@ -29,17 +30,20 @@ pub const HCR_EL2: u64 = 1 // VM: stage 2 on
     | 1 << 35 // TLOR: LORegions
     | 1 << 36; // TERR: RAS error records
 
+/// FWB: stage 2 decides that RAM is write-back cacheable. As stage 2's descriptors are written (`Stage2Config::forces_write_back`).
+const HCR_FWB: u64 = 1 << 46;
+
 /// CPTR_EL2: RES1 bits, SVE and SME trap (TZ, TSM), FP/SIMD traps until it is switched (TFP), trace and CPACR accesses as they are.
 const CPTR_EL2_BASE: u64 = 0x33ff & !(1 << 10);
 const CPTR_TFP: u64 = 1 << 10;
 
-/// Configures EL2 on this CPU and makes `cpu` its own.
-pub fn init_cpu(cpu: &'static Cpu, vtcr: u64) {
+/// Configures EL2 on this CPU and makes `cpu` its own. The CPU has what `stage2` asks for.
+pub fn init_cpu(cpu: &'static Cpu, stage2: &Stage2Config) {
     write_sysreg!("tpidr_el2", core::ptr::from_ref(cpu) as u64);
     let base = &raw const vectors as u64;
     // SAFETY: `vectors` is the table of vectors.s, aligned to 2 KiB.
     unsafe { asm!("msr vbar_el2, {}", "isb", in(reg) base, options(nostack, preserves_flags)) };
-    write_sysreg!("hcr_el2", HCR_EL2);
+    write_sysreg!("hcr_el2", HCR_EL2 | if stage2.forces_write_back() { HCR_FWB } else { 0 });
     fp_trap(true);
     write_sysreg!("hstr_el2", 0);
     init_traps_of_newer_cpus();
@@ -53,7 +57,7 @@ pub fn init_cpu(cpu: &'static Cpu, vtcr: u64) {
     write_sysreg!("cntv_ctl_el0", 0);
     write_sysreg!("cnthp_ctl_el2", 0);
     write_sysreg!("vpidr_el2", read_sysreg!("midr_el1"));
-    write_sysreg!("vtcr_el2", vtcr);
+    write_sysreg!("vtcr_el2", stage2.vtcr());
     write_sysreg!("vttbr_el2", 0);
     super::isb(); // all of the above is in effect before the first guest
 }
@@ -74,6 +78,11 @@ fn init_traps_of_newer_cpus() {
     if mmfr1 >> 40 & 0xf != 0 {
         write_sysreg!("S3_4_C1_C2_2", 0);
     }
+}
+
+/// Whether guests' accesses to RAM go through the caches whatever they say themselves: known once the CPU is configured.
+pub fn write_back_is_forced() -> bool {
+    read_sysreg!("hcr_el2") & HCR_FWB != 0
 }
 
 /// The structure of the CPU that executes this.

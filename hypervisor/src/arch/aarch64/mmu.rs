@@ -72,7 +72,7 @@ pub unsafe fn replace_map(root: Pa) {
     unsafe { mmu_replace(root.0) }
 }
 
-/// Physical memory through the identity map, with pages zeroed the fast way and cleaned for guests.
+/// Physical memory through the identity map, with pages zeroed the fast way.
 #[derive(Clone, Copy)]
 pub struct MappedMemory(Identity);
 
@@ -117,11 +117,14 @@ impl PhysMemory for MappedMemory {
 
     fn copy_in(&self, to: Pa, bytes: &[u8]) {
         self.0.copy_in(to, bytes);
-        super::clean(to.0, bytes.len() as u64);
     }
 
     fn copy_out(&self, from: Pa, bytes: &mut [u8]) {
         self.0.copy_out(from, bytes);
+    }
+
+    fn settle(&self, base: Pa, bytes: u64, code: bool) {
+        super::settle(base.0, bytes, code);
     }
 }
 
@@ -163,6 +166,11 @@ pub fn id_aa64mmfr0() -> u64 {
 /// ID_AA64MMFR1_EL1.
 pub fn id_aa64mmfr1() -> u64 {
     super::read_sysreg!("id_aa64mmfr1_el1")
+}
+
+/// ID_AA64MMFR2_EL1.
+pub fn id_aa64mmfr2() -> u64 {
+    super::read_sysreg!("id_aa64mmfr2_el1")
 }
 
 /// Lets the CPU with affinities `mpidr`, which polls the word at `release`, begin with `argument`.

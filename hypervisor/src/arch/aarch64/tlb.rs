@@ -1,6 +1,9 @@
 //! TLB maintenance for guests' translations (Arm ARM D8.17), and binding a VMID to VTTBR_EL2.
 
 use super::{read_sysreg, write_sysreg};
+use crate::memory::address::{Ipa, Pa};
+use crate::memory::stage2::{Stage2Tlb, vttbr};
+use crate::vmid::VmidCell;
 use core::arch::asm;
 
 /// Makes stage 2 use `vttbr` (root and VMID). The only place that writes a live VTTBR_EL2.
@@ -88,16 +91,57 @@ impl crate::vmid::TlbHardware for GuestTlb {
     }
 }
 
-/// [`Stage2Tlb`](crate::memory::stage2::Stage2Tlb) for a VM that has never run: nothing of it can be in a TLB.
+/// Makes table writes visible to the table walkers of all CPUs.
+fn publish_tables() {
+    // SAFETY: a barrier.
+    unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
+}
+
+/// [`Stage2Tlb`] for a VM that does not run and has no VMID: nothing of it can be in a TLB.
 pub struct NewGuest;
 
-impl crate::memory::stage2::Stage2Tlb for NewGuest {
+impl Stage2Tlb for NewGuest {
     fn publish(&self) {
-        // SAFETY: a barrier: table writes are seen by walkers before the VM is entered.
-        unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
+        publish_tables();
     }
 
-    fn invalidate_ipa(&self, _: crate::memory::address::Pa, _: crate::memory::address::Ipa) {}
+    fn invalidate_ipa(&self, _: Pa, _: Ipa) {}
 
-    fn invalidate_all(&self, _: crate::memory::address::Pa) {}
+    fn invalidate_all(&self, _: Pa) {}
+}
+
+/// [`Stage2Tlb`] for a VM that may run anywhere.
+///
+/// The VMID is read when it is needed, after the change of the tables was published. A VM without one has nothing in any TLB. If
+/// its VMID goes with a rollover between the reading and the TLBI, so have its entries, and another VM only walks again.
+pub struct RunningGuest<'a>(pub &'a VmidCell);
+
+impl Stage2Tlb for RunningGuest<'_> {
+    fn publish(&self) {
+        publish_tables();
+    }
+
+    fn invalidate_ipa(&self, root: Pa, ipa: Ipa) {
+        let Some(vmid) = self.0.vmid() else { return };
+        under(vttbr(root, vmid), || {
+            // SAFETY: invalidation only makes later accesses walk again.
+            unsafe {
+                asm!(
+                    "tlbi ipas2e1is, {}",
+                    "dsb ish",         // what stage 2 has of the page is forgotten everywhere
+                    "tlbi vmalle1is",  // before entries of both stages, which would be made of it again
+                    "dsb ish",
+                    "isb",
+                    in(reg) ipa.0 >> 12,
+                    options(nostack, preserves_flags)
+                )
+            }
+        });
+    }
+
+    fn invalidate_all(&self, root: Pa) {
+        if let Some(vmid) = self.0.vmid() {
+            invalidate_guest(vttbr(root, vmid));
+        }
+    }
 }

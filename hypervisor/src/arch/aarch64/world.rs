@@ -1,6 +1,8 @@
 //! Switching a CPU between vCPUs: what is loaded into EL1 and what is put away.
 
 use super::{fp_trap, read_sysreg, write_sysreg};
+use core::arch::asm;
+
 use crate::arch::context::{Context, FpState, TimerState};
 
 unsafe extern "C" {
@@ -68,6 +70,28 @@ pub fn fault_address() -> u64 {
 #[inline(always)]
 pub fn fault_ipa_page() -> u64 {
     (read_sysreg!("hpfar_el2") & 0x0fff_ffff_fff0) << 8
+}
+
+/// Where the loaded guest's own tables lead from the virtual address `address`, which it just wrote to; `None` where they lead
+/// nowhere any more. HPFAR_EL2 does not say so for a permission fault (Arm ARM D24.2.63).
+pub fn guest_translation(address: u64) -> Option<u64> {
+    /// PAR_EL1.F: it could not be translated.
+    const FAULT: u64 = 1;
+    let par = read_sysreg!("par_el1");
+    let found: u64;
+    // SAFETY: the walk reads the guest's tables through stage 2, and its result goes to PAR_EL1, which is put back.
+    unsafe {
+        asm!(
+            "at s1e1r, {}",
+            "isb", // PAR_EL1 holds the result
+            "mrs {}, par_el1",
+            in(reg) address,
+            out(reg) found,
+            options(nostack, preserves_flags)
+        )
+    };
+    write_sysreg!("par_el1", par);
+    (found & FAULT == 0).then_some(found & 0xffff_ffff_f000)
 }
 
 /// The loaded guest's program counter.

@@ -8,6 +8,9 @@
 //! Each free range of the [`MemoryPlan`] is a zone with its own bits; a frame outside of all zones (reserved,
 //! a hole, a device) can't be given back by mistake. Frees are checked against the bits: what isn't allocated is
 //! refused and counted, and nothing changes.
+//!
+//! Memory can be promised before it is taken: a [`Reservation`] guarantees an amount, not places. [`Frames::alloc`] never gives
+//! what is promised to somebody else, so a single frame on a reservation's account is always there; a longer run may not be.
 
 pub mod bits;
 mod plan;
@@ -178,12 +181,30 @@ impl Zone {
     }
 }
 
-/// The allocator. Not shared: its owner wraps it in a lock, and no exit of a guest needs it.
+/// Memory that is promised: bytes that [`Frames::alloc_reserved`] gives out for its owner alone.
+///
+/// It comes back through [`Frames::cancel`]; dropping it leaves the memory promised for ever.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reservation {
+    left: u64,
+}
+
+impl Reservation {
+    /// What has not been taken yet, in bytes.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+}
+
+/// The allocator. Not shared: its owner wraps it in a lock, and no exit of a guest needs it but the first touch of a piece of
+/// its memory.
 #[derive(Debug)]
 pub struct Frames {
     zones: ArrayVec<Zone, MAX_RANGES>,
     total: u64,
     free: u64,
+    /// Of what is free, what is promised.
+    reserved: u64,
     refused: u64,
 }
 
@@ -197,7 +218,7 @@ impl Frames {
     /// [`FramesError::Metadata`] where the slice is too short.
     pub fn new(plan: &MemoryPlan, metadata: &'static mut [u64]) -> Result<Self, FramesError> {
         let error = FramesError::Metadata { needed: plan.exact_metadata_words(), given: metadata.len() };
-        let mut frames = Self { zones: ArrayVec::new(), total: 0, free: 0, refused: 0 };
+        let mut frames = Self { zones: ArrayVec::new(), total: 0, free: 0, reserved: 0, refused: 0 };
         let mut rest = metadata;
         for &range in plan.ranges() {
             let chunks = plan::chunks(range);
@@ -234,10 +255,56 @@ impl Frames {
     /// more than 2 MiB, starts a chunk and is found where all chunks that it touches are wholly free; what it leaves
     /// of the last one stays free. First fit, small runs preferring chunks that are split already.
     pub fn alloc(&mut self, size: u64, align: u64) -> Option<Pa> {
+        let size = align_up(size, PAGE_SIZE)?;
+        if size > self.available_bytes() {
+            return None;
+        }
+        self.find(size, align)
+    }
+
+    /// Promises `size` bytes, rounded up to whole frames, if that much is free and not promised yet.
+    pub fn reserve(&mut self, size: u64) -> Option<Reservation> {
+        let size = align_up(size, PAGE_SIZE)?;
+        if size > self.available_bytes() {
+            return None;
+        }
+        self.reserved += size;
+        Some(Reservation { left: size })
+    }
+
+    /// [`Frames::alloc`] on the account of a reservation, which must have as much left. With `size` 4 KiB it always succeeds then.
+    pub fn alloc_reserved(&mut self, from: &mut Reservation, size: u64, align: u64) -> Option<Pa> {
+        let size = align_up(size, PAGE_SIZE)?;
+        let left = from.left.checked_sub(size)?;
+        let base = self.find(size, align)?;
+        from.left = left;
+        self.reserved -= size;
+        Some(base)
+    }
+
+    /// [`Frames::free`], and the bytes are promised to `to` again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Frames::free`].
+    pub fn free_reserved(&mut self, to: &mut Reservation, base: Pa, size: u64) -> Result<(), FramesError> {
+        self.free(base, size)?;
+        let size = align_up(size, PAGE_SIZE).unwrap_or(0);
+        self.reserved += size;
+        to.left += size;
+        Ok(())
+    }
+
+    /// Ends a promise: what is left of it is anybody's.
+    pub fn cancel(&mut self, reservation: Reservation) {
+        self.reserved -= reservation.left;
+    }
+
+    /// Finds and takes `size` bytes, whole frames, whoever they are promised to.
+    fn find(&mut self, size: u64, align: u64) -> Option<Pa> {
         if size == 0 || !align.is_power_of_two() {
             return None;
         }
-        let size = align_up(size, PAGE_SIZE)?;
         let base = if size < BLOCK_2M && align <= BLOCK_2M {
             let (count, align) = ((size / PAGE_SIZE) as usize, (align / PAGE_SIZE).max(1));
             let split = self.zones.iter().find_map(|zone| zone.find_in_split(count, align));
@@ -316,6 +383,11 @@ impl Frames {
     /// What is free, in bytes.
     pub fn free_bytes(&self) -> u64 {
         self.free
+    }
+
+    /// What is free and promised to nobody, in bytes.
+    pub fn available_bytes(&self) -> u64 {
+        self.free.saturating_sub(self.reserved)
     }
 
     /// What is allocated, in bytes: `total_bytes - free_bytes`.

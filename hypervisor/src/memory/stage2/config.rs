@@ -74,6 +74,11 @@ pub const fn vmid_bits(id_aa64mmfr1: u64) -> u8 {
     if field(id_aa64mmfr1, 4, 4) == 2 { 16 } else { 8 }
 }
 
+/// Whether the CPU has FEAT_S2FWB (ID_AA64MMFR2_EL1.FWB): stage 2 can make RAM write-back cacheable whatever stage 1 says.
+pub const fn has_forced_write_back(id_aa64mmfr2: u64) -> bool {
+    field(id_aa64mmfr2, 40, 4) != 0
+}
+
 /// Bits that addresses below `end` take: `ipa_bits_for(0x1_0000_0000)` is 32.
 pub const fn ipa_bits_for(end: u64) -> u8 {
     (64 - end.saturating_sub(1).leading_zeros()) as u8
@@ -98,11 +103,12 @@ pub struct Stage2Config {
     ps: u64,
     start_level: u8,
     vmid_bits: u8,
+    forces_write_back: bool,
 }
 
 impl Stage2Config {
-    /// The smallest shape that translates `needed_ipa_bits` on a CPU with these values of ID_AA64MMFR0_EL1
-    /// and ID_AA64MMFR1_EL1. Walks start at level 1, with as many concatenated tables as it takes; above 43
+    /// The smallest shape that translates `needed_ipa_bits` on a CPU with these values of ID_AA64MMFR0_EL1,
+    /// ID_AA64MMFR1_EL1 and ID_AA64MMFR2_EL1. Walks start at level 1, with as many concatenated tables as it takes; above 43
     /// bits at level 0.
     ///
     /// # Errors
@@ -111,6 +117,7 @@ impl Stage2Config {
     pub const fn from_id(
         id_aa64mmfr0: u64,
         id_aa64mmfr1: u64,
+        id_aa64mmfr2: u64,
         needed_ipa_bits: u8,
     ) -> Result<Self, ConfigError> {
         if !has_stage2_granule(id_aa64mmfr0) {
@@ -122,7 +129,14 @@ impl Stage2Config {
             return Err(ConfigError::IpaTooWide { needed: needed_ipa_bits, available: pa_bits });
         }
         let start_level = if ipa_bits <= LEVEL1_MAX_BITS { 1 } else { 0 };
-        Ok(Self { ipa_bits, pa_bits, ps, start_level, vmid_bits: vmid_bits(id_aa64mmfr1) })
+        Ok(Self {
+            ipa_bits,
+            pa_bits,
+            ps,
+            start_level,
+            vmid_bits: vmid_bits(id_aa64mmfr1),
+            forces_write_back: has_forced_write_back(id_aa64mmfr2),
+        })
     }
 
     /// VTCR_EL2 (Arm ARM D24.2.190): 4 KiB granule; walks are write-back, write-allocate and inner shareable;
@@ -152,6 +166,11 @@ impl Stage2Config {
     /// VMID bits of the hardware: 8 or 16. The allocator may use fewer.
     pub const fn vmid_bits(&self) -> u8 {
         self.vmid_bits
+    }
+
+    /// Whether descriptors are for HCR_EL2.FWB = 1, which must be set accordingly: on all CPUs alike.
+    pub const fn forces_write_back(&self) -> bool {
+        self.forces_write_back
     }
 
     /// The level at which a walk starts.

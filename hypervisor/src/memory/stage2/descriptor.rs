@@ -1,4 +1,7 @@
-//! Stage-2 block and page descriptors (Arm ARM D8.3.2, D8.4.2, D8.6.5). For HCR_EL2.FWB = 0, whatever the CPU has.
+//! Stage-2 block and page descriptors (Arm ARM D8.3.2, D8.4.2, D8.6.5, D8.6.6).
+//!
+//! MemAttr is encoded in one of two ways, by HCR_EL2.FWB. Without it, the more restrictive of both stages wins, so a guest with its
+//! MMU or caches off goes past the caches. With it (FEAT_S2FWB), RAM is write-back whatever the guest says.
 
 use crate::memory::address::Pa;
 use crate::memory::tables::{ADDRESS, leaf_kind};
@@ -32,9 +35,10 @@ impl Attr {
     /// A device that the guest drives itself.
     pub const DEVICE: Attr = Attr { kind: Kind::Device, write: true, execute: false };
 
-    /// The attribute bits of a descriptor.
-    pub(super) const fn bits(self) -> u64 {
+    /// The attribute bits of a descriptor, for HCR_EL2.FWB = `forced`.
+    pub(super) const fn bits(self, forced: bool) -> u64 {
         let (memory, shareability) = match self.kind {
+            Kind::Normal if forced => (MEMATTR_FORCED, SH_INNER),
             Kind::Normal => (MEMATTR_NORMAL, SH_INNER),
             Kind::Device => (MEMATTR_DEVICE, 0),
         };
@@ -45,14 +49,18 @@ impl Attr {
 
     /// Reads the attribute bits of a descriptor back.
     pub(super) const fn from_bits(descriptor: u64) -> Self {
-        let kind = if descriptor & MEMATTR_NORMAL == MEMATTR_NORMAL { Kind::Normal } else { Kind::Device };
+        let kind = if descriptor & MEMATTR_NOT_DEVICE != 0 { Kind::Normal } else { Kind::Device };
         Self { kind, write: descriptor & S2AP_WRITE != 0, execute: descriptor & XN == 0 }
     }
 }
 
 /// MemAttr, bits 5:2: Normal, outer and inner write-back.
 const MEMATTR_NORMAL: u64 = 0b1111 << 2;
-/// MemAttr: Device-nGnRE.
+/// MemAttr with HCR_EL2.FWB: Normal, write-back, whatever stage 1 says.
+const MEMATTR_FORCED: u64 = 0b0110 << 2;
+/// In either encoding, Device memory has none of these bits, and Normal memory has one.
+const MEMATTR_NOT_DEVICE: u64 = 0b1100 << 2;
+/// MemAttr: Device-nGnRE, in either encoding.
 const MEMATTR_DEVICE: u64 = 0b0001 << 2;
 /// S2AP, bits 7:6.
 const S2AP_READ: u64 = 1 << 6;
@@ -64,8 +72,8 @@ const AF: u64 = 1 << 10;
 /// XN, bit 54. With FEAT_XNX this is XN\[1\] with XN\[0\] = 0, which means the same: never execute.
 const XN: u64 = 1 << 54;
 
-/// A valid descriptor of `level` (1 to 3) that maps to `pa`, which is aligned to the level's span.
+/// A valid descriptor of `level` (1 to 3) that maps to `pa`, which is aligned to the level's span, for HCR_EL2.FWB = `forced`.
 #[inline]
-pub(super) const fn leaf(pa: Pa, attr: Attr, level: u8) -> u64 {
-    (pa.0 & ADDRESS) | attr.bits() | leaf_kind(level)
+pub(super) const fn leaf(pa: Pa, attr: Attr, level: u8, forced: bool) -> u64 {
+    (pa.0 & ADDRESS) | attr.bits(forced) | leaf_kind(level)
 }

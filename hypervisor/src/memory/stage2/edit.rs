@@ -121,7 +121,7 @@ impl<'a, M: PhysMemory, T: Stage2Tlb, S: TableSource> Editor<'a, M, T, S> {
         self.each(start, end, |editor, step| {
             if !step.is_mapped() {
                 let pa = Pa(step.descriptor & ADDRESS);
-                editor.memory.write(step.entry, leaf(pa, attr, step.level));
+                editor.memory.write(step.entry, editor.leaf(pa, attr, step.level));
             }
         });
         self.tlb.publish();
@@ -148,7 +148,7 @@ impl<'a, M: PhysMemory, T: Stage2Tlb, S: TableSource> Editor<'a, M, T, S> {
         self.memory.write(step.entry, 0);
         self.tlb.publish();
         self.tlb.invalidate_ipa(self.stage2.root, ipa);
-        self.memory.write(step.entry, leaf(pa, attr, step.level));
+        self.memory.write(step.entry, self.leaf(pa, attr, step.level));
         self.tlb.publish();
         Ok(Pa(step.descriptor & ADDRESS))
     }
@@ -161,6 +161,11 @@ impl<'a, M: PhysMemory, T: Stage2Tlb, S: TableSource> Editor<'a, M, T, S> {
     pub fn split(&mut self, ipa: Ipa) -> Result<(), Stage2Error> {
         let (start, _) = self.stage2.check(ipa, PAGE_SIZE)?;
         self.split_to_page(start).map(|_| ())
+    }
+
+    /// A block or page descriptor as this machine has them.
+    fn leaf(&self, pa: Pa, attr: Attr, level: u8) -> u64 {
+        leaf(pa, attr, level, self.stage2.config.forces_write_back())
     }
 
     /// The step to the page at `address`, once there is a page.
@@ -196,7 +201,7 @@ impl<'a, M: PhysMemory, T: Stage2Tlb, S: TableSource> Editor<'a, M, T, S> {
         let attr = Attr::from_bits(block.descriptor);
         let mut pa = block.descriptor & ADDRESS;
         for index in 0..TABLE_ENTRIES {
-            self.memory.write(Pa(table.0 + index * 8), leaf(Pa(pa), attr, level));
+            self.memory.write(Pa(table.0 + index * 8), self.leaf(Pa(pa), attr, level));
             pa += span(level);
         }
         self.memory.write(block.entry, 0);
@@ -226,7 +231,7 @@ impl<'a, M: PhysMemory, T: Stage2Tlb, S: TableSource> Editor<'a, M, T, S> {
             if target == start_level { u64::MAX } else { (TABLE_BYTES - (first.0 & (TABLE_BYTES - 1))) / 8 };
         let count = (size / span(target)).min(room);
         for index in 0..count {
-            let descriptor = leaf(Pa(pa + index * span(target)), attr, target);
+            let descriptor = self.leaf(Pa(pa + index * span(target)), attr, target);
             self.memory.write(Pa(first.0 + index * 8), descriptor);
         }
         Ok(count * span(target))

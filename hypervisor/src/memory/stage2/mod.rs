@@ -24,7 +24,9 @@ mod tests;
 use core::fmt;
 
 pub(crate) use config::has_stage1_granule;
-pub use config::{ConfigError, Stage2Config, ipa_bits_for, physical_bits, vmid_bits, vttbr};
+pub use config::{
+    ConfigError, Stage2Config, has_forced_write_back, ipa_bits_for, physical_bits, vmid_bits, vttbr,
+};
 pub use descriptor::{Attr, Kind};
 pub use edit::Editor;
 
@@ -204,6 +206,31 @@ impl Stage2 {
         }
     }
 
+    /// Bytes of the naturally aligned piece around `ipa` in which nothing is mapped because there is not even a table: 4 KiB
+    /// where there are all tables, 0 where `ipa` is mapped or beyond the address space.
+    pub fn hole<M: PhysMemory>(&self, memory: &M, ipa: Ipa) -> u64 {
+        if ipa.0 >= self.limit() {
+            return 0;
+        }
+        let step = self.walk(memory, ipa.0);
+        if step.is_mapped() { 0 } else { step.span() }
+    }
+
+    /// Empties the map: gives all tables but the root back to `source`, after calling `f` for each block and page.
+    ///
+    /// As with [`Stage2::destroy`], no CPU may have these tables in VTTBR_EL2, and the VM's VMID must be released before.
+    pub fn clear<M: PhysMemory, S: TableSource>(
+        &mut self,
+        memory: &M,
+        source: &mut S,
+        mut f: impl FnMut(&mut S, Leaf),
+    ) {
+        let (root, level) = (self.root, self.config.start_level());
+        destroy_table(memory, source, root, self.config.root_entries(), level, 0, &mut f);
+        self.table_bytes = self.config.root_bytes();
+        memory.zero(root, self.table_bytes);
+    }
+
     /// Ends the map: gives all tables back to `source`, after calling `f` for each block and page, so that its
     /// owner gets the guest's memory back.
     ///
@@ -211,7 +238,9 @@ impl Stage2 {
     /// TLBs for it) before: there is no TLB maintenance in here.
     pub fn destroy<M: PhysMemory, S: TableSource>(self, memory: &M, source: &mut S, mut f: impl FnMut(Leaf)) {
         let (root, level) = (self.root, self.config.start_level());
-        destroy_table(memory, source, root, self.config.root_entries(), level, 0, &mut f);
+        destroy_table(memory, source, root, self.config.root_entries(), level, 0, &mut |_: &mut S, leaf| {
+            f(leaf)
+        });
         source.release(root, self.config.root_bytes());
     }
 
@@ -275,7 +304,7 @@ fn destroy_table<M: PhysMemory, S: TableSource>(
     entries: u64,
     level: u8,
     base: u64,
-    f: &mut impl FnMut(Leaf),
+    f: &mut impl FnMut(&mut S, Leaf),
 ) {
     for index in 0..entries {
         let descriptor = memory.read(Pa(table.0 + index * 8));
@@ -285,7 +314,7 @@ fn destroy_table<M: PhysMemory, S: TableSource>(
             destroy_table(memory, source, next, tables::TABLE_ENTRIES, level + 1, address, f);
             source.release(next, TABLE_BYTES);
         } else if is_valid(descriptor) {
-            f(leaf_of(descriptor, address, level));
+            f(source, leaf_of(descriptor, address, level));
         }
     }
 }

@@ -33,7 +33,7 @@ fn vs_goes_with_16_bit_vmids_only() {
     for (mmfr1, width) in
         [(0, 8), (2 << 4, 16), (1 << 4, 8), (0xf << 4, 8), (!(0xf << 4), 8), (!0xf0 | 0x20, 16)]
     {
-        let config = Stage2Config::from_id(MMFR0, mmfr1, 32).unwrap();
+        let config = Stage2Config::from_id(MMFR0, mmfr1, 0, 32).unwrap();
         assert_eq!((vmid_bits(mmfr1), config.vmid_bits()), (width, width));
         assert_eq!(bits(config.vtcr(), 19, 19) == 1, width == 16);
     }
@@ -44,13 +44,13 @@ fn the_output_size_follows_pa_range() {
     for (pa_range, width, ps) in
         [(0, 32, 0), (1, 36, 1), (2, 40, 2), (3, 42, 3), (4, 44, 4), (5, 48, 5), (6, 48, 5), (7, 48, 5)]
     {
-        let config = Stage2Config::from_id(pa_range, 0, 32).unwrap();
+        let config = Stage2Config::from_id(pa_range, 0, 0, 32).unwrap();
         assert_eq!(config.pa_bits(), width);
         assert_eq!(bits(config.vtcr(), 18, 16), ps);
         // A guest can't have more intermediate bits than the machine has physical ones.
-        assert_eq!(Stage2Config::from_id(pa_range, 0, width).unwrap().ipa_bits(), width);
+        assert_eq!(Stage2Config::from_id(pa_range, 0, 0, width).unwrap().ipa_bits(), width);
         let error = ConfigError::IpaTooWide { needed: width + 1, available: width };
-        assert_eq!(Stage2Config::from_id(pa_range, 0, width + 1), Err(error));
+        assert_eq!(Stage2Config::from_id(pa_range, 0, 0, width + 1), Err(error));
         assert!(error.to_string().contains("less memory"));
     }
 }
@@ -76,7 +76,7 @@ fn walks_start_at_level_1_with_as_few_tables_as_the_bits_take() {
         assert_eq!(pages, expected, "{bits_used} bits");
         assert_eq!(config.root_entries() << shift(config.start_level()), 1 << bits_used);
     }
-    assert!(Stage2Config::from_id(MMFR0, 0, 49).is_err());
+    assert!(Stage2Config::from_id(MMFR0, 0, 0, 49).is_err());
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_cpu_without_the_granule_is_refused() {
     ] {
         let mmfr0 = MMFR0 | tgran4 << 28 | tgran4_2 << 40;
         assert_eq!((has_stage1_granule(mmfr0), has_stage2_granule(mmfr0)), (stage1, stage2));
-        assert_eq!(Stage2Config::from_id(mmfr0, 0, 32).is_ok(), stage2);
+        assert_eq!(Stage2Config::from_id(mmfr0, 0, 0, 32).is_ok(), stage2);
     }
 }
 
@@ -117,7 +117,7 @@ fn vttbr_holds_the_vmid_above_the_root() {
 
 #[test]
 fn descriptors_have_each_field_where_the_architecture_puts_it() {
-    let ram = leaf(Pa(HOST), Attr::RAM, 2);
+    let ram = leaf(Pa(HOST), Attr::RAM, 2, false);
     assert_eq!(bits(ram, 1, 0), 0b01, "block");
     assert_eq!(bits(ram, 5, 2), 0b1111, "MemAttr: Normal, write-back");
     assert_eq!(bits(ram, 7, 6), 0b11, "S2AP: read and write");
@@ -126,10 +126,10 @@ fn descriptors_have_each_field_where_the_architecture_puts_it() {
     assert_eq!(bits(ram, 47, 12) << 12, HOST);
     assert_eq!(bits(ram, 63, 48), 0, "DBM, contiguous, XN, software and hardware bits");
     assert_eq!(ram, HOST | 0x7fd);
-    assert_eq!(leaf(Pa(HOST), Attr::RAM, 3), HOST | 0x7ff, "page");
-    assert_eq!(leaf(Pa(HOST), Attr::RAM, 1), HOST | 0x7fd, "1 GiB block");
-    assert_eq!(leaf(Pa(HOST), Attr::RAM_READ_ONLY, 3), HOST | 0x77f, "S2AP: read");
-    let device = leaf(Pa(0x0900_0000), Attr::DEVICE, 3);
+    assert_eq!(leaf(Pa(HOST), Attr::RAM, 3, false), HOST | 0x7ff, "page");
+    assert_eq!(leaf(Pa(HOST), Attr::RAM, 1, false), HOST | 0x7fd, "1 GiB block");
+    assert_eq!(leaf(Pa(HOST), Attr::RAM_READ_ONLY, 3, false), HOST | 0x77f, "S2AP: read");
+    let device = leaf(Pa(0x0900_0000), Attr::DEVICE, 3, false);
     assert_eq!(bits(device, 5, 2), 0b0001, "MemAttr: Device-nGnRE");
     assert_eq!(bits(device, 54, 53), 0b10, "XN for EL1 and EL0, with and without FEAT_XNX");
     assert_eq!(device, 0x0900_0000 | 1 << 54 | 0x4c7);
@@ -140,7 +140,7 @@ fn attributes_survive_a_descriptor() {
     for kind in [Kind::Normal, Kind::Device] {
         for (write, execute) in [(false, false), (false, true), (true, false), (true, true)] {
             let attr = Attr { kind, write, execute };
-            assert_eq!(Attr::from_bits(leaf(Pa(HOST), attr, 3)), attr);
+            assert_eq!(Attr::from_bits(leaf(Pa(HOST), attr, 3, false)), attr);
         }
     }
 }

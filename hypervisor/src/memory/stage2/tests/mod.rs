@@ -19,7 +19,7 @@ const HOST: u64 = 0x1_4000_0000;
 const TABLES: u64 = 0x8000_0000;
 
 fn config(bits: u8) -> Stage2Config {
-    Stage2Config::from_id(MMFR0, MMFR1_VMID16, bits).unwrap()
+    Stage2Config::from_id(MMFR0, MMFR1_VMID16, 0, bits).unwrap()
 }
 
 /// A machine with one VM's tables, all of whose changes are watched for breaches of the architecture's rules.

@@ -1,0 +1,168 @@
+//! Finding the memory of pages: zeroed, shared, copied.
+
+use super::segment::{Content, Span};
+use super::{Means, PageError, PageSource, Pages};
+use crate::memory::address::{BLOCK_2M, Ipa, PAGE_SIZE, Pa};
+use crate::memory::phys::PhysMemory;
+use crate::memory::stage2::{Attr, Stage2Tlb};
+use crate::vm::layout::RAM_BASE;
+
+impl Pages {
+    /// What the page at `page` holds before it is touched.
+    pub(super) fn content(&self, page: u64) -> Content {
+        let mut content = Content::Zero;
+        for (index, segment) in self.segments.iter().enumerate() {
+            if segment.shareable().contains(page) {
+                return Content::Shared(index);
+            }
+            if segment.touched().contains(page) {
+                content = Content::Mixed;
+            }
+        }
+        content
+    }
+
+    /// The VM's RAM.
+    fn ram(&self) -> Span {
+        Span { start: RAM_BASE.0, end: RAM_BASE.0.saturating_add(self.size) }
+    }
+
+    /// The pages of `within` around `page` that are as absent as `page` is, without a gap.
+    fn absent<M: PhysMemory>(&self, memory: &M, within: Span, page: u64) -> Span {
+        if within.size() <= self.stage2.hole(memory, Ipa(page)) {
+            // There isn't even a table: `within` lies in one aligned piece of its own size or more, all of which is absent.
+            return within;
+        }
+        self.run(within, page, |at| self.stage2.translate(memory, Ipa(at)).is_none())
+    }
+
+    /// The pages of `within` around `page` that `belong`, without a gap; `page` does.
+    fn run(&self, within: Span, page: u64, belong: impl Fn(u64) -> bool) -> Span {
+        let mut run = Span::page(page);
+        while run.end < within.end && belong(run.end) {
+            run.end += PAGE_SIZE;
+        }
+        while run.start > within.start && belong(run.start - PAGE_SIZE) {
+            run.start -= PAGE_SIZE;
+        }
+        run
+    }
+
+    /// Frames for as much of `run` around `page` as there is in one piece: for which part, and where.
+    fn take<S: PageSource>(source: &mut S, mut run: Span, page: u64) -> Result<(Span, Pa), PageError> {
+        loop {
+            let align = if run.size() == BLOCK_2M { BLOCK_2M } else { PAGE_SIZE };
+            if let Some(pa) = source.take(run.size(), align) {
+                return Ok((run, pa));
+            }
+            if run.size() <= PAGE_SIZE {
+                return Err(PageError::OutOfMemory);
+            }
+            // Half of it, where `page` is.
+            let half = run.size().next_power_of_two() / 2;
+            run = run.clip(Span::around(page, half));
+        }
+    }
+
+    /// Gives the guest zeros: all around `page` in its 2 MiB where nothing is.
+    pub(super) fn zero<M: PhysMemory, T: Stage2Tlb, S: PageSource>(
+        &mut self,
+        means: &mut Means<'_, M, T, S>,
+        page: u64,
+    ) -> Result<(), PageError> {
+        let mut within = Span::around(page, BLOCK_2M).clip(self.ram());
+        for segment in &self.segments {
+            within = within.beside(segment.touched(), page);
+        }
+        let run = self.absent(means.memory, within, page);
+        self.zero_run(means, run, page)
+    }
+
+    /// Gives the guest zeros in as much of `run` around `page` as there is memory for in one piece. Nothing of it is mapped.
+    pub(super) fn zero_run<M: PhysMemory, T: Stage2Tlb, S: PageSource>(
+        &mut self,
+        means: &mut Means<'_, M, T, S>,
+        run: Span,
+        page: u64,
+    ) -> Result<(), PageError> {
+        let (run, pa) = Self::take(means.source, run, page)?;
+        means.memory.zero(pa, run.size());
+        means.memory.settle(pa, run.size(), false);
+        self.map_private(means, run, pa)
+    }
+
+    /// Lets the guest see the segment's own pages: all around `page` in its 2 MiB that are not there yet.
+    pub(super) fn share<M: PhysMemory, T: Stage2Tlb, S: PageSource>(
+        &mut self,
+        means: &mut Means<'_, M, T, S>,
+        page: u64,
+        segment: usize,
+    ) -> Result<(), PageError> {
+        let Some(segment) = self.segments.get(segment) else { return Err(PageError::NotRam) };
+        let within = Span::around(page, BLOCK_2M).clip(self.ram()).clip(segment.shareable());
+        let run = self.absent(means.memory, within, page);
+        let pa = segment.pa_of(run.start);
+        let mut edit = self.stage2.edit(means.memory, means.tlb, means.source);
+        edit.map(Ipa(run.start), pa, run.size(), Attr::RAM_READ_ONLY)?;
+        self.shared_bytes += run.size();
+        Ok(())
+    }
+
+    /// Gives the guest copies: of `page`, and of what lies around it and is not its own yet.
+    pub(super) fn copy<M: PhysMemory, T: Stage2Tlb, S: PageSource>(
+        &mut self,
+        means: &mut Means<'_, M, T, S>,
+        page: u64,
+    ) -> Result<(), PageError> {
+        let within = self.window.around(page).clip(self.ram());
+        let run = self.run(within, page, |at| {
+            let own = self.stage2.translate(means.memory, Ipa(at)).is_some_and(|there| there.attr.write);
+            !own && self.content(at) != Content::Zero
+        });
+        let (run, pa) = Self::take(means.source, run, page)?;
+        self.fill(means.memory, run, pa);
+        means.memory.settle(pa, run.size(), true);
+        let mut edit = self.stage2.edit(means.memory, means.tlb, means.source);
+        match edit.unmap(Ipa(run.start), run.size()) {
+            Ok(bytes) => self.shared_bytes -= bytes,
+            Err(error) => {
+                means.source.give(pa, run.size());
+                return Err(error.into());
+            }
+        }
+        self.map_private(means, run, pa)?;
+        self.copied_pages += run.size() / PAGE_SIZE;
+        Ok(())
+    }
+
+    /// Puts into the frames from `pa` on what `run` holds before it is touched.
+    fn fill<M: PhysMemory>(&self, memory: &M, run: Span, pa: Pa) {
+        // What no image covers: in the first and the last page of one.
+        for page in (run.start..run.end).step_by(PAGE_SIZE as usize) {
+            if !self.segments.iter().any(|segment| segment.covers(page)) {
+                memory.zero(Pa(pa.0 + (page - run.start)), PAGE_SIZE);
+            }
+        }
+        for segment in &self.segments {
+            if let Some((at, bytes)) = segment.part(run) {
+                memory.copy_in(Pa(pa.0 + (at - run.start)), bytes);
+            }
+        }
+    }
+
+    /// Maps the frames from `pa` on, which hold what `run` is to hold, and of which nothing is mapped.
+    fn map_private<M: PhysMemory, T: Stage2Tlb, S: PageSource>(
+        &mut self,
+        means: &mut Means<'_, M, T, S>,
+        run: Span,
+        pa: Pa,
+    ) -> Result<(), PageError> {
+        let mut edit = self.stage2.edit(means.memory, means.tlb, means.source);
+        if let Err(error) = edit.map(Ipa(run.start), pa, run.size(), Attr::RAM) {
+            means.source.give(pa, run.size());
+            return Err(error.into());
+        }
+        self.private_bytes += run.size();
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! How much is copied at a time.
+//!
+//! A kernel that patches its own text, or relocates its data, writes from one end of them to the other: a page at a time that
+//! is thousands of exits. One that writes here and there should not be given copies of what it only reads. So a copy begins
+//! small, and grows while the next write follows the last copy: half of the copies at most are too much, as in read-ahead.
+
+use super::segment::Span;
+
+/// A copy where nothing has been copied before, in bytes.
+pub const SMALLEST: u64 = 64 << 10;
+/// A copy after many that followed each other.
+pub const LARGEST: u64 = 512 << 10;
+
+/// What was copied last.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    last: Span,
+    size: u64,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Window { last: Span { start: 0, end: 0 }, size: SMALLEST }
+    }
+}
+
+impl Window {
+    /// The pages around `page`, aligned to their number, that should be copied when `page` is written.
+    pub fn around(&mut self, page: u64) -> Span {
+        let near = Span {
+            start: self.last.start.saturating_sub(self.size),
+            end: self.last.end.saturating_add(self.size),
+        };
+        self.size = if near.contains(page) { (self.size * 2).min(LARGEST) } else { SMALLEST };
+        self.last = Span::around(page, self.size);
+        self.last
+    }
+}
+
+const _: () = assert!(
+    LARGEST <= crate::memory::address::BLOCK_2M,
+    "a copy's pages are all in one table, so that it is broken and made once"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_grow_while_writes_go_on_beside_each_other_and_begin_small_elsewhere() {
+        let mut window = Window::default();
+        let mut at = 0x4020_0000;
+        let mut sizes = Vec::new();
+        for _ in 0..6 {
+            let span = window.around(at);
+            assert!(span.contains(at));
+            assert!(span.start.is_multiple_of(span.size()));
+            sizes.push(span.size() >> 10);
+            at = span.end;
+        }
+        assert_eq!(sizes, [64, 128, 256, 512, 512, 512]);
+        assert_eq!(window.around(0x4800_3000).size(), SMALLEST, "elsewhere");
+        assert_eq!(window.around(0x4800_0000 - 0x1000).size(), 2 * SMALLEST, "downwards");
+    }
+}
