@@ -26,6 +26,8 @@ pub enum Event {
     InvalidateIpa(Pa, Ipa),
     /// All about the VM, root given.
     InvalidateAll(Pa),
+    /// A range was made visible to guests, or visible as code.
+    Settle(Pa, u64, bool),
 }
 
 /// Sparse physical memory, filled with a pattern that no code should rely on.
@@ -45,11 +47,14 @@ impl FakeMemory {
         Self::default()
     }
 
+    fn page<R>(&self, number: u64, f: impl FnOnce(&mut [u64; 512]) -> R) -> R {
+        let mut pages = self.pages.borrow_mut();
+        f(pages.entry(number).or_insert_with(|| Box::new([GARBAGE; 512])))
+    }
+
     fn word<R>(&self, at: u64, f: impl FnOnce(&mut u64) -> R) -> R {
         assert_eq!(at % 8, 0, "misaligned access to {at:#x}");
-        let mut pages = self.pages.borrow_mut();
-        let page = pages.entry(at / PAGE_SIZE).or_insert_with(|| Box::new([GARBAGE; 512]));
-        f(&mut page[(at % PAGE_SIZE / 8) as usize])
+        self.page(at / PAGE_SIZE, |page| f(&mut page[(at % PAGE_SIZE / 8) as usize]))
     }
 
     /// The events since the last call.
@@ -63,11 +68,18 @@ impl FakeMemory {
         match event {
             Event::Write(at, value) => walker.write(at.0, value, &read),
             Event::Zero(base, bytes) => {
-                (base.0..base.0 + bytes).step_by(8).for_each(|at| walker.write(at, 0, &read));
+                for page in (base.0..base.0 + bytes).step_by(PAGE_SIZE as usize) {
+                    if walker.is_elsewhere(page, PAGE_SIZE) {
+                        walker.write_page(page);
+                    } else {
+                        (page..page + PAGE_SIZE).step_by(8).for_each(|at| walker.write(at, 0, &read));
+                    }
+                }
             }
             Event::Publish => walker.publish(),
-            Event::InvalidateIpa(_, ipa) => walker.invalidate(Some(ipa.0)),
-            Event::InvalidateAll(_) => walker.invalidate(None),
+            Event::InvalidateIpa(root, ipa) => walker.invalidate(root.0, Some(ipa.0)),
+            Event::InvalidateAll(root) => walker.invalidate(root.0, None),
+            Event::Settle(..) => {}
         }
         self.events.borrow_mut().push(event);
     }
@@ -78,15 +90,28 @@ impl FakeMemory {
         self.walker.borrow_mut().watch(stage2.root().0, config.start_level(), config.root_bytes());
     }
 
-    /// Stops watching: no CPU has the tables, and the TLBs forgot the VM's VMID.
-    pub fn unwatch(&self) {
-        self.walker.replace(Walker::default());
+    /// Stops watching the VM with this root: no CPU has its tables, and the TLBs forgot its VMID.
+    pub fn unwatch(&self, root: Pa) {
+        self.walker.borrow_mut().unwatch(root.0);
+    }
+
+    /// A table's memory, or a page's, is given back.
+    pub fn released(&self, base: Pa) {
+        self.walker.borrow().release(base.0);
     }
 
     /// Panics when something that was changed is not published, or not forgotten by the TLBs.
     pub fn assert_settled(&self) {
         self.walker.borrow().assert_settled();
     }
+}
+
+fn bytes_of(page: &[u64; 512]) -> [u8; PAGE_SIZE as usize] {
+    let mut bytes = [0; PAGE_SIZE as usize];
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(page) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
 }
 
 impl PhysMemory for FakeMemory {
@@ -110,23 +135,43 @@ impl PhysMemory for FakeMemory {
     }
 
     fn zero(&self, base: Pa, bytes: u64) {
-        for at in (base.0..base.0 + bytes).step_by(8) {
-            self.word(at, |word| *word = 0);
+        assert!(base.is_aligned(PAGE_SIZE) && bytes.is_multiple_of(PAGE_SIZE));
+        for page in (base.0..base.0 + bytes).step_by(PAGE_SIZE as usize) {
+            self.pages.borrow_mut().insert(page / PAGE_SIZE, Box::new([0; 512]));
         }
         self.record(Event::Zero(base, bytes));
     }
 
     fn copy_in(&self, to: Pa, bytes: &[u8]) {
-        for (at, byte) in (to.0..).zip(bytes) {
-            let shift = at % 8 * 8;
-            self.word(at & !7, |word| *word = *word & !(0xff << shift) | u64::from(*byte) << shift);
+        let (mut at, mut rest) = (to.0, bytes);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min((PAGE_SIZE - at % PAGE_SIZE) as usize));
+            self.page(at / PAGE_SIZE, |page| {
+                let mut bytes = bytes_of(page);
+                bytes[(at % PAGE_SIZE) as usize..][..now.len()].copy_from_slice(now);
+                for (word, bytes) in page.iter_mut().zip(bytes.chunks_exact(8)) {
+                    *word = u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+                }
+            });
+            at += now.len() as u64;
+            rest = later;
         }
     }
 
     fn copy_out(&self, from: Pa, bytes: &mut [u8]) {
-        for (at, byte) in (from.0..).zip(bytes) {
-            *byte = self.word(at & !7, |word| (*word >> (at % 8 * 8)) as u8);
+        let (mut at, mut rest) = (from.0, bytes);
+        while !rest.is_empty() {
+            let room = rest.len().min((PAGE_SIZE - at % PAGE_SIZE) as usize);
+            let (now, later) = rest.split_at_mut(room);
+            let page = self.page(at / PAGE_SIZE, |page| bytes_of(page));
+            now.copy_from_slice(&page[(at % PAGE_SIZE) as usize..][..room]);
+            at += room as u64;
+            rest = later;
         }
+    }
+
+    fn settle(&self, base: Pa, bytes: u64, code: bool) {
+        self.record(Event::Settle(base, bytes, code));
     }
 }
 
@@ -181,7 +226,7 @@ impl TableSource for FakeSource {
 
     fn release(&mut self, base: Pa, bytes: u64) {
         assert_eq!(self.live.remove(&base), Some(bytes), "released {base} that was not out");
-        self.memory.walker.borrow().release(base.0);
+        self.memory.released(base);
         self.budget += bytes;
         self.freed.push((base, bytes));
     }

@@ -27,6 +27,8 @@ enum State {
 
 #[derive(Clone, Copy, Debug)]
 struct Table {
+    /// The root of the VM whose table it is.
+    root: u64,
     level: u8,
     base: u64,
     bytes: u64,
@@ -37,6 +39,8 @@ struct Table {
 pub struct Walker {
     tables: BTreeMap<u64, Table>,
     cached: BTreeMap<u64, (u64, State)>,
+    /// Those of them that are cleared in memory.
+    pending: BTreeSet<u64>,
     unpublished: BTreeSet<u64>,
 }
 
@@ -44,7 +48,29 @@ impl Walker {
     /// Starts watching an empty root, as no walker has seen it yet.
     pub fn watch(&mut self, root: u64, level: u8, bytes: u64) {
         self.unpublished.clear();
-        self.tables.insert(root, Table { level, base: 0, bytes });
+        self.tables.insert(root, Table { root, level, base: 0, bytes });
+    }
+
+    /// Forgets the VM with this root: its VMID has been released, and no CPU has its tables.
+    pub fn unwatch(&mut self, root: u64) {
+        let gone = |table: &Table| table.root == root;
+        let tables = self.tables.clone();
+        self.cached.retain(|at, _| {
+            let (_, table) = tables.range(..=*at).next_back().expect("descriptor outside of all tables");
+            !gone(table)
+        });
+        self.tables.retain(|_, table| !gone(table));
+        self.pending.retain(|at| self.cached.contains_key(at));
+    }
+
+    /// Whether no table that is watched is in a range.
+    pub fn is_elsewhere(&self, base: u64, bytes: u64) -> bool {
+        self.table_of(base).is_none() && self.tables.range(base..base + bytes).next().is_none()
+    }
+
+    /// A whole page in which no table is was written.
+    pub fn write_page(&mut self, base: u64) {
+        self.unpublished.insert(base);
     }
 
     fn table_of(&self, at: u64) -> Option<(u64, Table)> {
@@ -62,16 +88,18 @@ impl Walker {
     pub fn write(&mut self, at: u64, value: u64, read: &dyn Fn(u64) -> u64) {
         self.unpublished.insert(align_down(at, PAGE_SIZE));
         if let Some((level, base)) = self.place(at) {
-            self.see(at, value, level, base, read);
+            let root = self.table_of(at).expect("it has a place").1.root;
+            self.see(at, value, (root, level, base), read);
         }
     }
 
-    fn see(&mut self, at: u64, value: u64, level: u8, base: u64, read: &dyn Fn(u64) -> u64) {
+    fn see(&mut self, at: u64, value: u64, (root, level, base): (u64, u8, u64), read: &dyn Fn(u64) -> u64) {
         if !is_valid(value) {
             if let Some((_, state)) = self.cached.get_mut(&at)
                 && *state == State::Live
             {
                 *state = State::Cleared;
+                self.pending.insert(at);
             }
             return;
         }
@@ -88,11 +116,12 @@ impl Walker {
                 !self.unpublished.contains(&table),
                 "table {table:#x} was linked before it was published"
             );
-            let known = self.tables.insert(table, Table { level: level + 1, base, bytes: PAGE_SIZE });
+            let known = self.tables.insert(table, Table { root, level: level + 1, base, bytes: PAGE_SIZE });
             assert!(known.is_none(), "table {table:#x} is linked twice");
             for index in 0..512 {
                 let entry = table + index * 8;
-                self.see(entry, read(entry), level + 1, base + index * span(level + 1), read);
+                let place = (root, level + 1, base + index * span(level + 1));
+                self.see(entry, read(entry), place, read);
             }
         }
     }
@@ -100,25 +129,28 @@ impl Walker {
     /// `dsb ishst`.
     pub fn publish(&mut self) {
         self.unpublished.clear();
-        for (_, state) in self.cached.values_mut() {
-            if *state == State::Cleared {
+        for at in &self.pending {
+            if let Some((_, state)) = self.cached.get_mut(at) {
                 *state = State::Published;
             }
         }
     }
 
-    /// An invalidation of one address, or of all.
-    pub fn invalidate(&mut self, address: Option<u64>) {
+    /// An invalidation of one address of the VM with this root, or of all.
+    pub fn invalidate(&mut self, root: u64, address: Option<u64>) {
         let mut gone = Vec::new();
-        for (at, (descriptor, state)) in &self.cached {
+        for at in &self.pending {
+            let Some((descriptor, State::Published)) = self.cached.get(at) else { continue };
             let (level, base) = self.place(*at).expect("descriptor outside of all tables");
-            let covered = address.is_none_or(|address| address & !(span(level) - 1) == base);
-            if *state == State::Published && covered {
+            let own = self.table_of(*at).is_some_and(|(_, table)| table.root == root);
+            let covered = own && address.is_none_or(|address| address & !(span(level) - 1) == base);
+            if covered {
                 gone.push((*at, is_table(*descriptor, level).then_some(descriptor & ADDRESS)));
             }
         }
         for (at, _) in &gone {
             self.cached.remove(at);
+            self.pending.remove(at);
         }
         for table in gone.into_iter().filter_map(|(_, table)| table) {
             let left = self.cached.range(table..table + PAGE_SIZE).count();
@@ -134,8 +166,8 @@ impl Walker {
 
     /// Nothing is under way: all that may be cached is what memory holds.
     pub fn assert_settled(&self) {
-        for (at, (descriptor, state)) in &self.cached {
-            assert_eq!(*state, State::Live, "{at:#x}: {descriptor:#x} was cleared but may still be cached");
+        for at in &self.pending {
+            panic!("{at:#x}: {:#x} was cleared but may still be cached", self.cached[at].0);
         }
         for page in &self.unpublished {
             assert!(self.table_of(*page).is_none(), "table {page:#x} has writes that are not published");

@@ -371,3 +371,32 @@ proptest! {
         prop_assert_eq!(frames.used_bytes(), 0);
     }
 }
+
+#[test]
+fn what_is_promised_goes_to_nobody_else_and_is_always_there_page_by_page() {
+    let mut frames = frames(&plan(&[(GIB, 8 * MIB)], &[]));
+    // Every second page is used, so that there are single pages alone.
+    for at in (0..8 * MIB).step_by(2 * PAGE_SIZE as usize) {
+        frames.claim(range(GIB + at, PAGE_SIZE)).unwrap();
+    }
+    assert_eq!(frames.reserve(4 * MIB + PAGE_SIZE), None, "more than there is");
+    let mut mine = frames.reserve(3 * MIB - 1).unwrap();
+    assert_eq!((mine.left(), frames.available_bytes(), frames.free_bytes()), (3 * MIB, MIB, 4 * MIB));
+    assert_eq!(frames.alloc(2 * MIB, PAGE_SIZE), None);
+    let others = core::iter::from_fn(|| frames.alloc(PAGE_SIZE, PAGE_SIZE)).count() as u64;
+    assert_eq!(others, MIB / PAGE_SIZE, "no page that is promised");
+    assert_eq!(frames.reserve(PAGE_SIZE), None);
+    assert_eq!(frames.alloc_reserved(&mut mine, 2 * PAGE_SIZE, PAGE_SIZE), None, "none are beside each other");
+    assert_eq!(mine.left(), 3 * MIB, "and nothing was taken");
+    let pages: Vec<Pa> =
+        core::iter::from_fn(|| frames.alloc_reserved(&mut mine, PAGE_SIZE, PAGE_SIZE)).collect();
+    assert_eq!((pages.len() as u64, mine.left()), (3 * MIB / PAGE_SIZE, 0));
+    for page in &pages {
+        frames.free_reserved(&mut mine, *page, PAGE_SIZE).unwrap();
+    }
+    assert_eq!((mine.left(), frames.available_bytes()), (3 * MIB, 0));
+    assert!(frames.free_reserved(&mut mine, pages[0], PAGE_SIZE).is_err(), "freed twice");
+    assert_eq!((mine.left(), frames.refused()), (3 * MIB, 1));
+    frames.cancel(mine);
+    assert_eq!(frames.available_bytes(), 3 * MIB);
+}

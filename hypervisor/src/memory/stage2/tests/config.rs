@@ -136,11 +136,28 @@ fn descriptors_have_each_field_where_the_architecture_puts_it() {
 }
 
 #[test]
+fn with_forced_write_back_memattr_says_so_and_the_rest_is_as_without() {
+    let config = |mmfr2| Stage2Config::from_id(MMFR0, 0, mmfr2, 32).unwrap();
+    assert!(config(1 << 40).forces_write_back());
+    for others in [0, !(0xf << 40)] {
+        assert!(!config(others).forces_write_back());
+    }
+    for attr in [Attr::RAM, Attr::RAM_READ_ONLY] {
+        let (plain, forced) = (leaf(Pa(HOST), attr, 3, false), leaf(Pa(HOST), attr, 3, true));
+        assert_eq!(bits(forced, 5, 2), 0b0110, "Normal, write-back");
+        assert_eq!(plain & !(0xf << 2), forced & !(0xf << 2));
+    }
+    assert_eq!(leaf(Pa(HOST), Attr::DEVICE, 3, true), leaf(Pa(HOST), Attr::DEVICE, 3, false));
+}
+
+#[test]
 fn attributes_survive_a_descriptor() {
     for kind in [Kind::Normal, Kind::Device] {
         for (write, execute) in [(false, false), (false, true), (true, false), (true, true)] {
             let attr = Attr { kind, write, execute };
-            assert_eq!(Attr::from_bits(leaf(Pa(HOST), attr, 3, false)), attr);
+            for forced in [false, true] {
+                assert_eq!(Attr::from_bits(leaf(Pa(HOST), attr, 3, forced)), attr);
+            }
         }
     }
 }

@@ -175,3 +175,34 @@ fn a_thousand_vms_come_and_go_without_losing_a_frame() {
         memory.take_events();
     }
 }
+
+#[test]
+fn a_hole_is_as_large_as_the_missing_table() {
+    let mut world = World::new(32);
+    world.edit().map(Ipa(RAM + BLOCK_2M), Pa(HOST), 4096, Attr::RAM).unwrap();
+    let hole = |world: &World, ipa| world.stage2.hole(&*world.memory, Ipa(ipa));
+    assert_eq!(hole(&world, RAM + BLOCK_1G), BLOCK_1G);
+    assert_eq!(hole(&world, RAM + 0x1234), BLOCK_2M);
+    assert_eq!(hole(&world, RAM + BLOCK_2M + 0x1000), 4096);
+    assert_eq!(hole(&world, RAM + BLOCK_2M), 0, "mapped");
+    assert_eq!(hole(&world, 1 << 32), 0, "beyond");
+}
+
+#[test]
+fn a_map_that_is_cleared_maps_nothing_and_keeps_its_root() {
+    let mut world = World::new(32);
+    world.edit().map(Ipa(RAM), Pa(HOST), BLOCK_2M + 4096, Attr::RAM).unwrap();
+    world.edit().map(Ipa(RAM + BLOCK_1G), Pa(HOST + BLOCK_1G), 4096, Attr::RAM_READ_ONLY).unwrap();
+    let root = world.stage2.root();
+    world.memory.unwatch(root);
+    let mut leaves = Vec::new();
+    world.stage2.clear(&*world.memory, &mut world.source, |_, leaf| leaves.push((leaf.ipa.0, leaf.attr.write)));
+    assert_eq!(leaves, [(RAM, true), (RAM + BLOCK_2M, true), (RAM + BLOCK_1G, false)]);
+    assert_eq!((world.leaves(), world.stage2.root()), (vec![], root));
+    assert_eq!(world.source.live.keys().collect::<Vec<_>>(), [&root]);
+    assert_eq!(world.stage2.table_bytes(), world.stage2.config().root_bytes());
+    world.memory.watch(&world.stage2);
+    world.edit().map(Ipa(RAM), Pa(HOST), BLOCK_2M, Attr::RAM).unwrap();
+    assert_eq!(world.translate(RAM).map(|there| there.pa), Some(Pa(HOST)));
+    world.destroy();
+}

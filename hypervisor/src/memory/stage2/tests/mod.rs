@@ -59,7 +59,7 @@ impl World {
 
     /// Ends the VM; returns the bytes that its leaves mapped. All tables are back then.
     fn destroy(mut self) -> u64 {
-        self.memory.unwatch();
+        self.memory.unwatch(self.stage2.root());
         let mut bytes = 0;
         self.stage2.destroy(&*self.memory, &mut self.source, |leaf| bytes += leaf.size);
         assert!(self.source.live.is_empty(), "tables that did not come back: {:?}", self.source.live);
