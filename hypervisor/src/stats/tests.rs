@@ -281,8 +281,8 @@ fn a_counter_is_found_by_its_number() {
         assert_eq!(one(id), Some(value), "{id:#x}");
         assert_eq!(all(id), Some(2 * value), "{id:#x}");
     }
-    let beyond = Reason::COUNT as u64;
-    for id in [8, 0xff, 0x100 + beyond, 0x1ff, 0x200 + beyond, 0x300, 1 << 32, (1 << 32) + 0x100, u64::MAX] {
+    const COUNT: u64 = Reason::COUNT as u64;
+    for id in [8, 0xff, 0x100 + COUNT, 0x1ff, 0x200 + COUNT, 0x300, 1 << 32, (1 << 32) + 0x100, u64::MAX] {
         assert_eq!(one(id), None, "{id:#x}");
     }
 }

@@ -166,9 +166,8 @@ impl Walker {
 
     /// Nothing is under way: all that may be cached is what memory holds.
     pub fn assert_settled(&self) {
-        for at in &self.pending {
-            panic!("{at:#x}: {:#x} was cleared but may still be cached", self.cached[at].0);
-        }
+        let pending: Vec<_> = self.pending.iter().map(|at| (at, self.cached[at].0)).collect();
+        assert_eq!(pending, [], "cleared but may still be cached: where, and what");
         for page in &self.unpublished {
             assert!(self.table_of(*page).is_none(), "table {page:#x} has writes that are not published");
         }

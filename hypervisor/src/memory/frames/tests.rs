@@ -386,7 +386,11 @@ fn what_is_promised_goes_to_nobody_else_and_is_always_there_page_by_page() {
     let others = core::iter::from_fn(|| frames.alloc(PAGE_SIZE, PAGE_SIZE)).count() as u64;
     assert_eq!(others, MIB / PAGE_SIZE, "no page that is promised");
     assert_eq!(frames.reserve(PAGE_SIZE), None);
-    assert_eq!(frames.alloc_reserved(&mut mine, 2 * PAGE_SIZE, PAGE_SIZE), None, "none are beside each other");
+    assert_eq!(
+        frames.alloc_reserved(&mut mine, 2 * PAGE_SIZE, PAGE_SIZE),
+        None,
+        "none are beside each other"
+    );
     assert_eq!(mine.left(), 3 * MIB, "and nothing was taken");
     let pages: Vec<Pa> =
         core::iter::from_fn(|| frames.alloc_reserved(&mut mine, PAGE_SIZE, PAGE_SIZE)).collect();

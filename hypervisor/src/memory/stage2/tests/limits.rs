@@ -196,7 +196,9 @@ fn a_map_that_is_cleared_maps_nothing_and_keeps_its_root() {
     let root = world.stage2.root();
     world.memory.unwatch(root);
     let mut leaves = Vec::new();
-    world.stage2.clear(&*world.memory, &mut world.source, |_, leaf| leaves.push((leaf.ipa.0, leaf.attr.write)));
+    world
+        .stage2
+        .clear(&*world.memory, &mut world.source, |_, leaf| leaves.push((leaf.ipa.0, leaf.attr.write)));
     assert_eq!(leaves, [(RAM, true), (RAM + BLOCK_2M, true), (RAM + BLOCK_1G, false)]);
     assert_eq!((world.leaves(), world.stage2.root()), (vec![], root));
     assert_eq!(world.source.live.keys().collect::<Vec<_>>(), [&root]);
