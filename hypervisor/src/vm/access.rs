@@ -5,7 +5,7 @@ use crate::arch;
 use crate::device::virtio::memory::{GuestAddress, GuestMemory, NoMemory};
 use crate::memory::address::Pa;
 use crate::memory::phys::PhysMemory;
-use crate::vm::VmMemory;
+use crate::vm::pages::Access as Kind;
 
 /// Access to a VM's RAM. Each call takes the lock of the VM's memory, so that it can't be given back meanwhile; what isn't RAM, and all
 /// of it once it has been given back, is refused.
@@ -13,35 +13,39 @@ use crate::vm::VmMemory;
 pub struct Access<'a>(pub &'a Vm);
 
 impl Access<'_> {
-    /// Calls `each` with the places in the machine's memory of the range, in their order, and what they are at in the range.
+    /// Calls `each` with the places in the machine's memory of the range, in their order, and what they are at in the range. What was
+    /// not there, or not to be written, is after this.
     fn places(
         &self,
+        kind: Kind,
         at: GuestAddress,
         bytes: u64,
         mut each: impl FnMut(Pa, u64, u64),
     ) -> Result<(), NoMemory> {
-        let guard = self.0.memory.lock();
-        let memory = guard.as_ref().ok_or(NoMemory)?;
+        let vm = self.0;
+        let system = arch::this_cpu().system;
+        let mut guard = vm.memory.lock();
+        let memory = guard.as_mut().ok_or(NoMemory)?;
+        let before = memory.usage();
         let mut done = 0;
         // At least once, so that the address of an empty range is looked at too.
         loop {
-            let (pa, here) = place(memory, at.plus(done)).ok_or(NoMemory)?;
+            let at = at.plus(done).0;
+            let found =
+                memory.reach(&system.frames, &arch::memory(), &arch::RunningGuest(&vm.vmid), at, kind);
+            let (pa, here) = found.map_err(|_| NoMemory)?;
             let len = here.min(bytes - done);
             each(pa, done, len);
             done += len;
             if done == bytes {
-                return Ok(());
+                break;
             }
         }
+        if memory.usage() != before {
+            vm.usage.store(memory.usage());
+        }
+        Ok(())
     }
-}
-
-/// Where a guest's address is, and how many bytes are in one piece from there on.
-fn place(memory: &VmMemory, at: GuestAddress) -> Option<(Pa, u64)> {
-    memory.ram.iter().find_map(|block| {
-        let offset = at.0.checked_sub(block.ipa)?;
-        (offset < block.size).then(|| (Pa(block.pa.0 + offset), block.size - offset))
-    })
 }
 
 impl GuestMemory for Access<'_> {
@@ -51,7 +55,7 @@ impl GuestMemory for Access<'_> {
 
     fn read(&self, at: GuestAddress, bytes: &mut [u8]) -> Result<(), NoMemory> {
         let memory = arch::cached_memory();
-        self.places(at, bytes.len() as u64, |pa, start, len| {
+        self.places(Kind::Read, at, bytes.len() as u64, |pa, start, len| {
             if let Some(bytes) = bytes.get_mut(start as usize..(start + len) as usize) {
                 memory.copy_out(pa, bytes);
             }
@@ -60,7 +64,7 @@ impl GuestMemory for Access<'_> {
 
     fn write(&self, at: GuestAddress, bytes: &[u8]) -> Result<(), NoMemory> {
         let memory = arch::cached_memory();
-        self.places(at, bytes.len() as u64, |pa, start, len| {
+        self.places(Kind::Write, at, bytes.len() as u64, |pa, start, len| {
             if let Some(bytes) = bytes.get(start as usize..(start + len) as usize) {
                 memory.copy_in(pa, bytes);
             }
@@ -72,7 +76,7 @@ impl GuestMemory for Access<'_> {
         if !at.is_aligned(2) {
             return Err(NoMemory);
         }
-        self.places(at, 2, |pa, _, _| value = arch::cached_memory().read16(pa))?;
+        self.places(Kind::Read, at, 2, |pa, _, _| value = arch::cached_memory().read16(pa))?;
         Ok(value)
     }
 
@@ -80,6 +84,6 @@ impl GuestMemory for Access<'_> {
         if !at.is_aligned(2) {
             return Err(NoMemory);
         }
-        self.places(at, 2, |pa, _, _| arch::cached_memory().write16(pa, value))
+        self.places(Kind::Write, at, 2, |pa, _, _| arch::cached_memory().write16(pa, value))
     }
 }

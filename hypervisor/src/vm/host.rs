@@ -32,7 +32,7 @@ impl Machine for Host {
     type Phys = Identity;
 
     fn memory(&self, vm: VmId) -> Option<Access<'_>> {
-        self.vm(vm).map(|vm| Access(vm))
+        self.vm(vm).map(Access)
     }
 
     fn interrupt(&self, vm: VmId, window: u32) {

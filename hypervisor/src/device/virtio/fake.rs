@@ -161,6 +161,8 @@ impl PhysMemory for Pages {
         self.bytes(to, bytes.len(), |page| page.copy_from_slice(bytes));
     }
 
+    fn settle(&self, _: Pa, _: u64, _: bool) {}
+
     fn copy_out(&self, from: Pa, bytes: &mut [u8]) {
         self.bytes(from, bytes.len(), |page| bytes.copy_from_slice(page));
     }

@@ -186,12 +186,11 @@ impl Pages {
             return Err(PageError::NotRam);
         }
         let page = align_down(ipa, PAGE_SIZE);
-        let content = self.content(page);
         match self.stage2.translate(means.memory, Ipa(page)) {
             Some(there) if there.attr.write || access == Access::Read => Ok(()),
             // Read-only is what is shared.
             Some(_) => self.copy(means, page),
-            None => match (content, access) {
+            None => match (self.content(page), access) {
                 (Content::Zero, _) => self.zero(means, page),
                 (Content::Shared(segment), Access::Read) => self.share(means, page, segment),
                 (Content::Shared(_), Access::Write) | (Content::Mixed, _) => self.copy(means, page),
