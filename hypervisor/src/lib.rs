@@ -14,6 +14,7 @@
 extern crate alloc;
 
 pub mod arch;
+#[cfg(target_os = "none")]
 pub mod boot;
 pub mod bundle;
 pub mod device;
