@@ -115,6 +115,10 @@ pub struct Context {
     pub timer: TimerState,
     /// Emulated physical timer (CNTP_CTL_EL0, CNTP_CVAL_EL0).
     pub physical_timer: TimerState,
+    /// The guest has used pointer authentication since its vCPU was started: its keys are switched.
+    pub uses_pauth: bool,
+    /// APIA, APIB, APDA, APDB and APGA keys, low and high halves.
+    pub pauth_keys: [u64; 10],
     /// CPU whose FP/SIMD registers were last loaded from here.
     pub fp_cpu: Option<crate::ids::CpuId>,
     /// FP/SIMD registers.
@@ -136,6 +140,8 @@ impl Context {
             el1: El1State::default(),
             timer: TimerState::default(),
             physical_timer: TimerState::default(),
+            uses_pauth: false,
+            pauth_keys: [0; 10],
             fp_cpu: None,
             fp: FpState::RESET,
         }
@@ -154,6 +160,8 @@ impl Context {
         };
         self.timer = TimerState::default();
         self.physical_timer = TimerState::default();
+        self.uses_pauth = false;
+        self.pauth_keys = [0; 10];
         self.fp_cpu = None;
         self.fp = FpState::RESET;
     }

@@ -16,6 +16,7 @@ static HANDLERS: [Handler; 64] = {
     let mut table: [Handler; 64] = [undefined; 64];
     table[class::WFX as usize] = wait;
     table[class::FP as usize] = floating_point;
+    table[class::PAUTH as usize] = pointer_authentication;
     table[class::HVC as usize] = call::hvc;
     table[class::SMC as usize] = call::smc;
     table[class::SYSREG as usize] = sysreg::access;
@@ -110,4 +111,20 @@ fn floating_point(held: &mut Held, _: Syndrome) -> Reason {
     cpu.fp_owner.set(Some(held.vcpu));
     cpu.fp_used.set(true);
     Reason::Fp
+}
+
+/// A pointer authentication instruction, of a vCPU that has not set keys yet.
+fn pointer_authentication(held: &mut Held, syndrome: Syndrome) -> Reason {
+    if allow_pauth(held) { Reason::Other } else { undefined(held, syndrome) }
+}
+
+/// The first use of pointer authentication since the vCPU was started: the instruction is tried again with its own keys. Not
+/// where guests aren't told that there is any.
+pub(super) fn allow_pauth(held: &mut Held) -> bool {
+    if held.uses_pauth || !arch::this_cpu().system.id_registers.has_pointer_authentication() {
+        return false;
+    }
+    held.uses_pauth = true;
+    arch::load_pauth(held);
+    true
 }

@@ -65,10 +65,10 @@ const HIDDEN: [(usize, u64); 8] = [
     ),
     // TME.
     (ISAR0, field(24)),
-    // APA, API, GPA, GPI (pointer authentication), LS64, XS.
-    (ISAR1, field(4) | field(8) | field(24) | field(28) | field(56) | field(60)),
-    // WFxT, GPA3, APA3, MOPS, PAC_frac, SYSREG_128, SYSINSTR_128.
-    (ISAR2, field(0) | field(8) | field(12) | field(16) | field(24) | field(32) | field(36)),
+    // LS64, XS.
+    (ISAR1, field(56) | field(60)),
+    // WFxT, MOPS, SYSREG_128, SYSINSTR_128.
+    (ISAR2, field(0) | field(16) | field(32) | field(36)),
     // ECV, FGT.
     (MMFR0, field(60) | field(56)),
     // VH, LO, XNX stays, TWED, HCX, TIDCP1, AFP.
@@ -116,6 +116,11 @@ impl IdRegisters {
         self.0[slot & (SLOTS - 1)].load(Relaxed)
     }
 
+    /// Whether guests are told of pointer authentication of addresses: ID_AA64ISAR1_EL1.APA, API, ID_AA64ISAR2_EL1.APA3.
+    pub fn has_pointer_authentication(&self) -> bool {
+        self.get(ISAR1) & (field(4) | field(8)) != 0 || self.get(ISAR2) & field(12) != 0
+    }
+
     /// Keeps what both CPUs have, field by field: guests may run on either. Returns whether that is less than before.
     pub fn restrict_to(&self, other: &IdRegisters) -> bool {
         let mut less = false;
@@ -143,16 +148,18 @@ mod tests {
     #[test]
     fn trap_30_what_is_not_switched_is_hidden() {
         let all = IdRegisters::from_hardware([0x1111_1111_1111_1111; SLOTS]);
-        // SVE, SME, MTE, PMU, RAS, pointer authentication.
+        // SVE, SME, MTE, PMU, RAS.
         assert_eq!(all.get(PFR0) >> 32 & 0xf, 0);
         assert_eq!(all.get(PFR1) >> 24 & 0xf, 0);
         assert_eq!(all.get(PFR1) >> 8 & 0xf, 0);
         assert_eq!(all.get(DFR0) >> 8 & 0xf, 0);
         assert_eq!(all.get(PFR0) >> 28 & 0xf, 0);
-        assert_eq!(all.get(ISAR1) >> 4 & 0xff, 0);
         assert_eq!(all.get(slot(4, 4)), 0, "ID_AA64ZFR0_EL1");
         assert_eq!(all.get(slot(4, 5)), 0, "ID_AA64SMFR0_EL1");
         assert_eq!(all.get(slot(7, 3)), 0, "ID_AA64MMFR3_EL1");
+        // Pointer authentication is switched.
+        assert!(all.has_pointer_authentication());
+        assert!(!IdRegisters::from_hardware([0; SLOTS]).has_pointer_authentication());
         // Kept: atomics (LSE), CRC32, BTI, the physical address range.
         assert_eq!(all.get(ISAR0) >> 20 & 0xf, 1);
         assert_eq!(all.get(ISAR0) >> 16 & 0xf, 1);

@@ -9,6 +9,8 @@ pub mod class {
     pub const WFX: u32 = 0x01;
     /// Trapped use of FP/SIMD (CPTR_EL2.TFP).
     pub const FP: u32 = 0x07;
+    /// Trapped pointer authentication instruction (HCR_EL2.API).
+    pub const PAUTH: u32 = 0x09;
     /// HVC in AArch64.
     pub const HVC: u32 = 0x16;
     /// SMC in AArch64.
@@ -100,6 +102,14 @@ impl SysReg {
     /// op2.
     pub const fn op2(self) -> u32 {
         self.0 >> 17 & 7
+    }
+
+    /// Whether it is a key of pointer authentication.
+    pub const fn is_pauth_key(self) -> bool {
+        self.op0() == 3
+            && self.op1() == 0
+            && self.crn() == 2
+            && matches!((self.crm(), self.op2()), (1 | 2, 0..=3) | (3, 0 | 1))
     }
 
     /// The slot in the table of ID registers, if it is one of op0 3, op1 0, CRn 0.
@@ -284,6 +294,9 @@ mod tests {
             assert_ne!(sgi1r, other);
         }
         assert_eq!(sgi1r.id_slot(), None);
+        assert!(SysReg::new(3, 0, 2, 3, 1).is_pauth_key() && SysReg::new(3, 0, 2, 1, 0).is_pauth_key());
+        // TTBR0_EL1, and what lies behind the last key.
+        assert!(!SysReg::new(3, 0, 2, 0, 0).is_pauth_key() && !SysReg::new(3, 0, 2, 3, 2).is_pauth_key());
         assert_eq!(SysReg::new(2, 0, 0, 7, 0).id_slot(), None);
         assert_eq!(SysReg::new(3, 1, 0, 0, 0).id_slot(), None);
     }

@@ -3,7 +3,7 @@
 //! ID registers are answered from the table; SGIs go to the vGIC; the physical timer is emulated; debug registers, and set/way
 //! maintenance, are there and do nothing. All else is UNDEFINED, as on a CPU without the feature.
 
-use super::dispatch::{step_a64, undefined};
+use super::dispatch::{allow_pauth, step_a64, undefined};
 use super::syndrome::{Syndrome, SysReg};
 use crate::arch::{self, context::Held};
 use crate::scheduler;
@@ -62,6 +62,8 @@ fn rare(held: &mut Held, syndrome: Syndrome, register: SysReg) -> Reason {
             reason = Reason::Debug;
             answer(held, rt, read, 0);
         }
+        // APIAKeyLo_EL1 to APGAKeyHi_EL1.
+        _ if register.is_pauth_key() && allow_pauth(held) => return reason,
         // DC ISW, CSW, CISW: with coherent caches and shared CPUs there is nothing useful that set/way could do.
         _ if register.op0() == 1 && register.op1() == 0 && register.crn() == 7 && register.op2() == 2 => {}
         _ => return undefined(held, syndrome),

@@ -238,6 +238,9 @@ fn unload(cpu: &'static Cpu) {
     if cpu.fp_used.replace(false) {
         arch::save_fp(&mut held);
     }
+    if held.uses_pauth {
+        arch::save_pauth(&mut held);
+    }
     let timer = held.timer;
     let physical = held.physical_timer;
     let wait = vcpu.wait.load(Ordering::Relaxed);
@@ -269,6 +272,9 @@ fn load(cpu: &'static Cpu, held: &mut Held) {
     let keeps_fp = held.fp_cpu == Some(cpu.shared.id)
         && cpu.fp_owner.get().is_some_and(|owner| core::ptr::eq(owner, vcpu));
     arch::fp_trap(!keeps_fp);
+    if held.uses_pauth {
+        arch::load_pauth(held);
+    }
     cpu.fp_used.set(keeps_fp);
     cpu.resident.set(Some(vcpu));
     vcpu.set_resident(Some(cpu.shared.id));
@@ -290,6 +296,7 @@ fn retire(cpu: &'static Cpu, vcpu: &'static Vcpu) {
         }
         wake::notify_set(cpu, vcpu, saved.wake);
         cpu.fp_used.set(false);
+        arch::deny_pauth();
         cpu.guest_timer.set(u64::MAX);
         cpu.resident.set(None);
         vcpu.set_resident(None);
