@@ -96,6 +96,10 @@ fn resume(cpu: &'static Cpu, mut held: Held) -> Held {
     if vcpu.vm.vgic.attention(vcpu.index) {
         wake::notify_set(cpu, vcpu, vcpu.vm.vgic.flush(vcpu.index, &HardwareListRegisters));
     }
+    // Asked for something while it was on its way here, so that nobody has kicked it: an exit as soon as it is entered.
+    if vcpu.requests.load(Ordering::SeqCst) != 0 {
+        arch::send_kick(cpu.shared.kick_target);
+    }
     held.entered = account(cpu, Some(vcpu));
     held
 }
