@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::interrupt;
+
 /// What a program left behind.
 #[derive(Debug)]
 pub struct Output {
@@ -71,7 +73,7 @@ pub fn checked(command: &mut Command, limit: Duration) -> Result<Output> {
 /// Waits for a child for at most `limit`; kills it, reaps it and returns `None` when it takes longer.
 ///
 /// # Errors
-/// The operating system refuses to say how the child is doing.
+/// The operating system refuses to say how the child is doing, or somebody interrupted us (the child is killed then, too).
 pub fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
     let start = Instant::now();
     let mut pause = Duration::from_millis(2);
@@ -79,11 +81,12 @@ pub fn wait(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
-        if start.elapsed() >= limit {
+        let interrupted = interrupt::check();
+        if interrupted.is_err() || start.elapsed() >= limit {
             // It may have ended in between: then there is nothing to kill, which is as good.
             let _ = child.kill();
             child.wait()?;
-            return Ok(None);
+            return interrupted.map(|()| None);
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));

@@ -230,8 +230,10 @@ fn unpacked_debian() -> Result<Compiler> {
     let dir = debian_dir()?;
     let root = dir.join("root");
     let compiler = || Compiler::ask(&root.join("usr/bin/rustc"), Some(&libraries_in(&root)));
-    if root.exists() {
-        return compiler();
+    if root.exists()
+        && let Ok(compiler) = compiler()
+    {
+        return Ok(compiler);
     }
     let apt = debian_apt(&dir)?;
     // `rustc-web` is kept new in stable releases; a later release's own `rustc` may be new enough.
@@ -265,10 +267,11 @@ fn prune(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Of the packages that installing Debian's compiler would bring: those that cross-compiling needs.
+/// Of the packages that installing Debian's compiler would bring: the compiler and shared libraries, but no compiler of C.
 fn needed_beside_the_compiler(package: &str) -> bool {
-    ["rust", "libstd-rust", "libllvm", "liblld", "lld"].iter().any(|prefix| package.starts_with(prefix))
-        && !package.contains("-doc")
+    let name = package.split('=').next().unwrap_or(package);
+    let headers = name.ends_with("-dev") && !name.starts_with("libstd-rust");
+    (name.starts_with("rust") || name.starts_with("lib")) && !headers && !name.ends_with("-doc")
 }
 
 /// LLVM's linker from Debian, unpacked beside the compiler, and the directory of libraries that it needs.
@@ -323,7 +326,9 @@ mod tests {
 
     #[test]
     fn only_what_cross_compiling_needs_is_fetched() {
-        for wanted in ["rustc-web=1", "rust-web-src=1", "libstd-rust-web-1.96=1", "libllvm22=1:22"] {
+        for wanted in
+            ["rustc-web=1", "rust-web-src=1", "libstd-rust-web-dev=1", "libllvm22=1:22", "libedit2=3"]
+        {
             assert!(needed_beside_the_compiler(wanted), "{wanted}");
         }
         for left in ["gcc=12", "libc6-dev=2.36", "binutils=2.40", "rust-web-doc=1"] {
