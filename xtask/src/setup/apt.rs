@@ -143,17 +143,6 @@ impl Apt {
         Ok(parse_candidate(&output.stdout))
     }
 
-    /// The newest version of `package` in the archive, whatever is installed.
-    ///
-    /// # Errors
-    /// The archive doesn't have it.
-    pub fn newest_in_archive(&self, package: &str) -> Result<String> {
-        let output = command::checked(self.tool("apt-cache").args(["madison", package]), LOCAL_LIMIT)?;
-        // `name | version | source`, newest first.
-        let version = output.stdout.lines().find_map(|line| line.split('|').nth(1)).map(str::trim);
-        version.map(str::to_owned).with_context(|| format!("the archive has no package {package}"))
-    }
-
     /// The packages that `package` depends on directly.
     ///
     /// # Errors
@@ -163,13 +152,13 @@ impl Apt {
         Ok(parse_dependencies(&output.stdout))
     }
 
-    /// The packages that installing `wanted` (names, or `name=version`) would add to this machine, by a dry run.
+    /// The packages that installing `wanted` would add, by a dry run.
     ///
     /// # Errors
     /// Dependencies can't be satisfied.
     pub fn would_install(&self, wanted: &[&str]) -> Result<Vec<String>> {
         let mut dry = self.tool("apt-get");
-        dry.args(["install", "-s", "-y", "--no-install-recommends", "--allow-downgrades"]).args(wanted);
+        dry.args(["install", "-s", "-y", "--no-install-recommends"]).args(wanted);
         let output = command::checked(&mut dry, LOCAL_LIMIT)?;
         Ok(parse_dry_run(&output.stdout))
     }

@@ -114,7 +114,7 @@ pub fn oldest_beside() -> Result<Qemu> {
     let dir = paths::kept("setup/qemu-7.2")?;
     let usr = dir.join("root/usr");
     if !usr.join("bin").join(PROGRAM).exists() {
-        eprintln!("setup: fetching QEMU 7.2 for the tests (about 20 MB, once)");
+        eprintln!("setup: fetching QEMU 7.2 for the tests (about 40 MB, once)");
         fetch_oldest(&dir)?;
     }
     let script = dir.join(PROGRAM);
@@ -135,17 +135,21 @@ fn quoted(path: &Path) -> String {
 }
 
 fn fetch_oldest(dir: &Path) -> Result<()> {
-    let apt = Apt::for_host(&dir.join("apt"), &["bookworm", "bookworm-updates", "bookworm-security"])?;
+    let architecture =
+        command::checked(Command::new("dpkg").arg("--print-architecture"), Duration::from_secs(20))?;
+    // As if nothing were installed: libraries of the machine may come from backports, where 7.2 can't be had with them.
+    let suites = ["bookworm", "bookworm-updates", "bookworm-security"];
+    let apt = Apt::for_architecture(&dir.join("apt"), &suites, architecture.stdout.trim())?;
     apt.update()?;
-    // The installed version may be a newer one: the archive's own is named, to be found beside it. Its parts go
-    // together, so that all of them are named.
-    let mut wanted = Vec::new();
-    for package in [PACKAGE, "qemu-system-common", "qemu-system-data"] {
-        wanted.push(format!("{package}={}", apt.newest_in_archive(package)?));
-    }
-    let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
-    let packages = apt.would_install(&wanted)?;
+    let mut packages = apt.would_install(&[PACKAGE])?;
+    packages.retain(|package| runs_beside_the_machine(package));
     apt.unpack(&packages, dir).map(drop)
+}
+
+/// Of all packages that QEMU needs: its own and libraries, but not the C library, which goes with the machine's loader.
+fn runs_beside_the_machine(package: &str) -> bool {
+    let name = package.split('=').next().unwrap_or(package);
+    name != "libc6" && (name.starts_with("qemu-") || name.starts_with("lib"))
 }
 
 #[cfg(test)]
@@ -163,6 +167,15 @@ mod tests {
         assert_eq!(parse_version("QEMU emulator version unknown"), None);
         assert_eq!(parse_version(""), None);
         assert!((7, 1, 9) < OLDEST && (7, 2, 0) >= OLDEST && (10, 0, 0) > OLDEST);
+    }
+
+    #[test]
+    fn the_c_library_is_the_machines() {
+        for (package, wanted) in
+            [("libc6=2.36", false), ("libcap2=1", true), ("qemu-system-data=7", true), ("passwd=4", false)]
+        {
+            assert_eq!(runs_beside_the_machine(package), wanted, "{package}");
+        }
     }
 
     #[test]
