@@ -6,11 +6,11 @@ use super::*;
 const GOOD: &str = r#"
 odometer: booting
 @odometer {"schema":1,"kind":"boot","cpus":1,"slice_us":10000}
-@odometer {"schema":1,"kind":"start","vms":1}
+@odometer {"schema":1,"kind":"start","vms":1,"vm_overhead_bytes":4096}
 @guest {"schema":1,"kind":"messaging","run":0,"ok":true}
 @guest {"schema":1,"kind":"end","ok":true}
 @odometer {"schema":1,"kind":"vcpu","vm":"a","vm_id":0,"vcpu":0,"schedule_ins":3,"migrations":0,"kicks":1,"exits":{"total":5,"by_reason":{"wfi":{"count":3,"hist":[[7,1],[8,2]]},"hvc":{"count":2}}}}
-@odometer {"schema":1,"kind":"vm","vm":"a","vm_id":0,"vcpus":1,"state":"off","memory_bytes":8192,"overhead_bytes":4096,"frames_returned":3,"schedule_ins":3,"migrations":0,"kicks":1,"exits":{"total":5,"by_reason":{"wfi":{"count":3},"hvc":{"count":2}}}}
+@odometer {"schema":1,"kind":"vm","vm":"a","vm_id":0,"vcpus":1,"state":"off","memory_bytes":65536,"resident_bytes":8192,"overhead_bytes":4096,"frames_returned":3,"schedule_ins":3,"migrations":0,"kicks":1,"exits":{"total":5,"by_reason":{"wfi":{"count":3},"hvc":{"count":2}}}}
 @odometer {"schema":1,"kind":"cpu","cpu":0,"elapsed_ns":1000000,"time_ns":{"guest":500000,"hypervisor":300000,"idle":199500},"schedule_ins":3,"exits":{"total":5,"by_reason":{"wfi":{"count":3},"hvc":{"count":2}}}}
 @odometer {"schema":1,"kind":"vmid","schedule_ins":3,"fast":1,"slow":2,"reserved":0,"allocations":1,"rollovers":0,"tlbi_broadcast":1}
 @odometer {"schema":1,"kind":"end","vms":1,"failed":0,"reason":"all VMs have ended"}
@@ -61,7 +61,7 @@ fn sums_that_are_off_are_found() {
         fault(r#""vcpu":0,"schedule_ins":3"#, r#""vcpu":0,"schedule_ins":4"#).contains("schedule_ins is 3")
     );
     assert!(fault(r#""frames_returned":3"#, r#""frames_returned":1"#).contains("came back"));
-    assert!(fault(r#""overhead_bytes":4096"#, r#""overhead_bytes":70000"#).contains("beside its RAM"));
+    assert!(fault(r#""overhead_bytes":4096"#, r#""overhead_bytes":170000"#).contains("beside its RAM"));
     assert!(fault(r#""fast":1"#, r#""fast":2"#).contains("schedule-ins"));
     assert!(fault(r#""vcpus":1"#, r#""vcpus":2"#).contains("1 vCPUs reported"));
 }
