@@ -21,7 +21,22 @@ mod test;
 
 use std::process::ExitCode;
 
+/// The shells' exit code for a program that SIGPIPE has ended.
+const BROKEN_PIPE: i32 = 128 + 13;
+
+/// A reader that has seen enough (`| head`) ends a program in silence. Rust ignores SIGPIPE, and `println!` panics.
+fn end_quietly_on_a_closed_pipe() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if info.payload_as_str().is_some_and(|text| text.starts_with("failed printing to std")) {
+            std::process::exit(BROKEN_PIPE);
+        }
+        usual(info);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_quietly_on_a_closed_pipe();
     match cli::run() {
         Ok(code) => code,
         Err(error) if error.is::<interrupt::Interrupted>() => {
