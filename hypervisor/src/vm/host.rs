@@ -62,6 +62,10 @@ impl Machine for Host {
         self.0.system.console.take_input(vm, bytes)
     }
 
+    fn console_divert(&self, vm: VmId, diverted: bool) {
+        self.0.system.console.divert_input(vm, diverted);
+    }
+
     fn console_service(&self, vm: VmId) {
         self.0.system.console.attend(vm);
     }

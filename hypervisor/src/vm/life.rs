@@ -152,7 +152,7 @@ fn restart(cpu: &'static Cpu, vm: &'static Vm) {
         vcpu.requests.store(0, Ordering::Relaxed);
         vcpu.on_pending.store(false, Ordering::Relaxed);
     }
-    vm.devices.reset();
+    vm.devices.reset(&Host::here());
     vm.vgic.reset();
     if let Some(uart) = system.console.uart(vm.id) {
         uart.reset(|_| {});

@@ -188,8 +188,12 @@ impl Pl011 {
         self.with(line, |state| state.put_output(bytes))
     }
 
-    /// Input for the guest that it takes another way, since it doesn't have this UART open: none while it lets it interrupt
-    /// when something is received. How many bytes that were.
+    /// Whether the guest takes input another way: this UART then looks as if none came.
+    pub fn divert_input(&self, diverted: bool, line: impl FnOnce(bool)) {
+        self.with(line, |state| state.diverted = diverted);
+    }
+
+    /// Input that the guest takes another way: none unless it is [diverted](Self::divert_input). How many bytes that were.
     pub fn take_input(&self, buffer: &mut [u8], line: impl FnOnce(bool)) -> (usize, Effect) {
         self.with(line, |state| state.take_input(buffer))
     }

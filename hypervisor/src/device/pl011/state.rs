@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) input: Ring<INPUT>,
     /// Whether input is held back because there was no room.
     pub(super) input_held: bool,
+    /// Whether the guest takes input another way than through the registers.
+    pub(super) diverted: bool,
     /// Whether every byte is worth the console's attention: somebody types to this VM.
     pub(super) eager: bool,
     pub(super) tx_latch: bool,
@@ -71,6 +73,7 @@ impl State {
             chunk: 0,
             input: Ring::new(),
             input_held: false,
+            diverted: false,
             eager: false,
             tx_latch: false,
             starved: false,
@@ -91,6 +94,7 @@ impl State {
         let fresh = State::new();
         self.input.clear();
         self.input_held = false;
+        self.diverted = false;
         self.tx_latch = false;
         self.line_control = fresh.line_control;
         self.control = fresh.control;
@@ -111,18 +115,17 @@ impl State {
         if room >= FIFO {
             flags |= FR_TXFE;
         }
-        if self.input.is_empty() {
-            flags |= FR_RXFE;
-        }
-        if self.input.room() == 0 {
-            flags |= FR_RXFF;
+        match self.visible_input() {
+            0 => flags |= FR_RXFE,
+            INPUT => flags |= FR_RXFF,
+            _ => {}
         }
         flags
     }
 
     /// UARTRIS.
     pub(super) fn raw_interrupts(&self) -> u32 {
-        let waiting = self.input.len();
+        let waiting = self.visible_input();
         let mut interrupts = 0;
         if waiting > 0 {
             interrupts |= INT_RT;
@@ -151,28 +154,38 @@ impl State {
     }
 
     pub(super) fn read_data(&mut self) -> (u32, Effect) {
+        if self.diverted {
+            return (0, Effect::empty());
+        }
         let byte = self.input.pop().unwrap_or(0);
+        (byte.into(), self.input_wanted())
+    }
+
+    pub(super) fn take_input(&mut self, buffer: &mut [u8]) -> (usize, Effect) {
+        let mut taken = (0, Effect::empty());
+        if !self.diverted {
+            return taken;
+        }
+        for slot in buffer {
+            let Some(byte) = self.input.pop() else { break };
+            *slot = byte;
+            taken = (taken.0 + 1, taken.1 | self.input_wanted());
+        }
+        taken
+    }
+
+    /// Whether input was held back that there is room for now.
+    fn input_wanted(&mut self) -> Effect {
         let wanted = self.input_held && self.input.room() >= INPUT_WANTED;
         if wanted {
             self.input_held = false;
         }
-        (byte.into(), if wanted { Effect::INPUT } else { Effect::empty() })
+        if wanted { Effect::INPUT } else { Effect::empty() }
     }
 
-    pub(super) fn take_input(&mut self, buffer: &mut [u8]) -> (usize, Effect) {
-        if self.mask & (INT_RX | INT_RT) != 0 {
-            return (0, Effect::empty());
-        }
-        let mut taken = (0, Effect::empty());
-        for slot in buffer {
-            if self.input.is_empty() {
-                break;
-            }
-            let (byte, effect) = self.read_data();
-            *slot = byte as u8;
-            taken = (taken.0 + 1, taken.1 | effect);
-        }
-        taken
+    /// Bytes of input that are there for the guest to see.
+    fn visible_input(&self) -> usize {
+        if self.diverted { 0 } else { self.input.len() }
     }
 
     pub(super) fn put_output(&mut self, bytes: &[u8]) -> usize {

@@ -2,16 +2,18 @@
 //!
 //! Its output goes where that of the VM's PL011 goes, into the same queue of the VM's lines; a line that is sent as one block stays
 //! whole. Where the queue is full, the chain stays with the device, with a note of how much of it is done, and is gone
-//! on with when the console has room again ([`Console::resume`]): the driver waits for its buffer, and nothing is lost.
+//! on with when the console has room again (`resume`): the driver waits for its buffer, and nothing is lost.
 //!
-//! Input goes to it while the guest does not have the PL011 open; that is whoever drives [`super::Machine::console_input`] to say. It stays
-//! in the PL011's queue until the driver has buffers for it.
+//! Input goes to it, and no more to the PL011, once the guest has sent something through it: nothing else tells that
+//! somebody has opened it. (Drivers give buffers for input when they begin, and Linux' driver of the PL011 goes on letting it
+//! interrupt when nobody has it open any more.) It stays in the PL011's queue until the driver has buffers for it.
 //!
-//! [`resume`](Console::resume) and [`offer_input`](Console::offer_input) are called with the console's lock held. They
-//! only try the queue's lock: a mark is left for whoever holds it, who looks for it after unlocking.
+//! What comes from the console, `resume` and `offer_input`, is called with the console's lock held. It only tries the queue's
+//! lock: a mark is left for whoever holds it, who looks for it after unlocking.
 
 use super::queue::{Broken, Queue};
 use super::{Machine, Window};
+use crate::ids::VmId;
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst, fence};
 
 /// The driver receives.
@@ -29,6 +31,8 @@ const MOST: u32 = 8192;
 /// The state of a virtio-console.
 #[derive(Debug, Default)]
 pub struct Console {
+    /// The guest has sent something: input goes here.
+    opened: AtomicBool,
     /// Output waits for room.
     blocked: AtomicBool,
     /// Somebody has found the transmit queue locked.
@@ -38,6 +42,14 @@ pub struct Console {
 }
 
 impl Console {
+    /// As after power-on.
+    pub(super) fn reset(&self, vm: VmId, machine: &impl Machine) {
+        self.blocked.store(false, SeqCst);
+        if self.opened.swap(false, SeqCst) {
+            machine.console_divert(vm, false);
+        }
+    }
+
     /// The driver has output.
     pub(super) fn transmit(&self, window: &Window, machine: &impl Machine) {
         let Some(queue) = window.queue(TRANSMIT) else { return };
@@ -50,6 +62,11 @@ impl Console {
             && let Some(queue) = queue.try_lock()
         {
             send(queue);
+        }
+        if !self.opened.load(SeqCst) && window.is_running() {
+            self.opened.store(true, SeqCst);
+            machine.console_divert(window.vm, true);
+            self.offer_input(window, machine);
         }
         machine.console_service(window.vm);
     }

@@ -10,7 +10,7 @@ use crate::memory::address::{PAGE_SIZE, Pa};
 use crate::memory::phys::PhysMemory;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::vec::Vec;
 
 /// Where RAM begins.
@@ -28,6 +28,7 @@ pub struct FakeVm {
     /// Bytes of output that the console has room for.
     pub room: AtomicUsize,
     pub input: Mutex<VecDeque<u8>>,
+    pub diverted: AtomicBool,
 }
 
 /// All VMs.
@@ -49,6 +50,7 @@ impl FakeMachine {
             output: Mutex::default(),
             room: AtomicUsize::new(usize::MAX),
             input: Mutex::default(),
+            diverted: AtomicBool::new(false),
         };
         FakeMachine {
             vms: sets.iter().enumerate().map(vm).collect(),
@@ -201,10 +203,18 @@ impl Machine for FakeMachine {
     }
 
     fn console_input(&self, vm: VmId, bytes: &mut [u8]) -> usize {
-        let mut input = self.vms[usize::from(vm.0)].input.lock().unwrap();
+        let vm = &self.vms[usize::from(vm.0)];
+        if !vm.diverted.load(SeqCst) {
+            return 0;
+        }
+        let mut input = vm.input.lock().unwrap();
         let count = bytes.len().min(input.len());
         bytes.iter_mut().zip(input.drain(..count)).for_each(|(to, from)| *to = from);
         count
+    }
+
+    fn console_divert(&self, vm: VmId, diverted: bool) {
+        self.vms[usize::from(vm.0)].diverted.store(diverted, SeqCst);
     }
 
     fn console_service(&self, _: VmId) {}

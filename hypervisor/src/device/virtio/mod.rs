@@ -75,6 +75,8 @@ pub trait Machine {
     fn switch(&self) -> &Switch;
     /// Output of `vm` for the console; how many bytes it has taken.
     fn console_output(&self, vm: VmId, bytes: &[u8]) -> usize;
+    /// Input of `vm` is to be had by [`console_input`](Self::console_input) from now on, or no more: its PL011 gets it.
+    fn console_divert(&self, vm: VmId, diverted: bool);
     /// Takes input of `vm` from the console; how many bytes that are.
     fn console_input(&self, vm: VmId, bytes: &mut [u8]) -> usize;
     /// Output or input was moved: lets the console look. Not under a lock.
@@ -345,13 +347,13 @@ impl Devices {
     }
 
     /// The VM is reset: so are the devices. A disk keeps what was written, as one does.
-    pub fn reset(&self) {
-        self.windows.iter().for_each(Window::reset);
+    pub fn reset(&self, machine: &impl Machine) {
+        self.windows.iter().for_each(|window| window.reset(machine));
     }
 
     /// The VM has ended: nothing reaches its memory from here any more, and disks give their pages back; how many that were.
     pub fn end(&self, machine: &impl Machine) -> u64 {
-        self.reset();
+        self.reset(machine);
         let disks = self.windows.iter().filter_map(|window| match &window.device {
             Device::Block(block) => Some(block),
             _ => None,

@@ -4,7 +4,7 @@
 //! behind them, takes any width that is aligned; it can't be written.
 
 use super::queue::Table;
-use super::{AccessSize, Machine, Window};
+use super::{AccessSize, Device, Machine, Window};
 use core::sync::atomic::Ordering;
 
 /// "virt".
@@ -166,7 +166,7 @@ impl Window {
     fn write_status(&self, machine: &impl Machine, value: u32) {
         let registers = &mut *self.registers.lock();
         if value == 0 {
-            return self.reset_with(registers);
+            return self.reset_with(machine, registers);
         }
         let before = self.status.load(Ordering::SeqCst);
         let mut add = value & status::DRIVERS;
@@ -199,15 +199,18 @@ impl Window {
     }
 
     /// As after power-on.
-    pub(super) fn reset(&self) {
-        self.reset_with(&mut self.registers.lock());
+    pub(super) fn reset(&self, machine: &impl Machine) {
+        self.reset_with(machine, &mut self.registers.lock());
     }
 
-    fn reset_with(&self, registers: &mut Registers) {
+    fn reset_with(&self, machine: &impl Machine, registers: &mut Registers) {
         // First, so that nobody begins anything; and again, since somebody who holds a queue may find a rule broken.
         self.status.store(0, Ordering::SeqCst);
         for queue in &self.queues {
             queue.lock().reset();
+        }
+        if let Device::Console(console) = &self.device {
+            console.reset(self.vm, machine);
         }
         *registers = Registers::default();
         self.interrupts.store(0, Ordering::SeqCst);

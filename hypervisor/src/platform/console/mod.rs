@@ -211,8 +211,15 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
         self.uart(vm).map_or(0, |uart| uart.put_output(bytes, |level| self.lines.set_level(vm, level)))
     }
 
-    /// Input of `vm` for another device than its UART: as long as it doesn't have that open. How many bytes that were. To be followed
-    /// by [`attend`](Self::attend).
+    /// Input of `vm` goes to another device than its UART from now on, or no more.
+    pub fn divert_input(&self, vm: VmId, diverted: bool) {
+        if let Some(uart) = self.uart(vm) {
+            uart.divert_input(diverted, |level| self.lines.set_level(vm, level));
+        }
+    }
+
+    /// Input of `vm` for another device than its UART, if it goes there. How many bytes that were. To be followed by
+    /// [`attend`](Self::attend).
     pub fn take_input(&self, vm: VmId, buffer: &mut [u8]) -> usize {
         let Some(uart) = self.uart(vm) else { return 0 };
         let (taken, effect) = uart.take_input(buffer, |level| self.lines.set_level(vm, level));

@@ -111,7 +111,7 @@ fn what_is_written_is_private_and_is_read_again() {
     last.resize(512, 0);
     assert_eq!(a.ram().bytes(BODY, 512), last);
     // A reset keeps it; the end gives it back.
-    machine.vms[0].devices.reset();
+    machine.vms[0].devices.reset(&machine);
     a.start(VERSION_1);
     assert_eq!(request(&mut a, IN, 6, 512), (OK, 513));
     assert_eq!(a.ram().bytes(BODY, 512), text[..512]);

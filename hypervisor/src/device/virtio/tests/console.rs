@@ -92,10 +92,12 @@ fn input_comes_when_there_are_buffers_and_stays_where_it_was_before() {
     machine.vms[0].input.lock().unwrap().extend(b"typed");
     machine.vms[0].devices.console_has_input(&machine);
     driver.start(VERSION_1);
-    machine.vms[0].devices.console_has_input(&machine);
-    assert_eq!(machine.vms[0].input.lock().unwrap().len(), 5, "nobody is there, or has a buffer");
     driver.add(RECEIVE, &[(DATA, 3, true)]);
     driver.kick(0);
+    machine.vms[0].devices.console_has_input(&machine);
+    assert_eq!(driver.done(RECEIVE), None, "the PL011 has it until the guest has sent something here");
+    driver.add(TRANSMIT, &[(DATA + 999, 1, false)]);
+    driver.kick(1);
     assert_eq!(driver.done(RECEIVE), Some((0, 3)));
     driver.add(RECEIVE, &[(DATA + 3, 100, true)]);
     driver.add(RECEIVE, &[(DATA + 200, 100, true)]);
@@ -106,9 +108,28 @@ fn input_comes_when_there_are_buffers_and_stays_where_it_was_before() {
 }
 
 #[test]
+fn input_goes_back_to_the_uart_with_a_reset() {
+    let machine = machine();
+    let mut driver = Driver::running(&machine, 0, CONSOLE, 16);
+    driver.add(TRANSMIT, &[(DATA, 1, false)]);
+    driver.kick(1);
+    assert!(machine.vms[0].diverted.load(SeqCst));
+    driver.start(VERSION_1);
+    assert!(!machine.vms[0].diverted.load(SeqCst));
+    driver.add(TRANSMIT, &[(DATA, 1, false)]);
+    driver.kick(1);
+    assert!(machine.vms[0].diverted.load(SeqCst));
+    machine.vms[0].devices.reset(&machine);
+    assert!(!machine.vms[0].diverted.load(SeqCst));
+}
+
+#[test]
 fn a_buffer_that_cannot_be_written_goes_back_empty() {
     let machine = machine();
     let mut driver = Driver::running(&machine, 0, CONSOLE, 16);
+    driver.add(TRANSMIT, &[(DATA, 1, false)]);
+    driver.kick(1);
+    driver.acknowledge();
     machine.vms[0].input.lock().unwrap().extend(b"x");
     driver.add(RECEIVE, &[(DATA, 3, false)]);
     driver.add(RECEIVE, &[(DATA, 3, true)]);

@@ -219,6 +219,6 @@ fn a_reset_forgets_everything() {
     driver.add(1, &[(DATA, 1, false)]);
     driver.kick(1);
     assert_eq!(driver.done(1), Some((0, 0)));
-    machine.vms[0].devices.reset();
+    machine.vms[0].devices.reset(&machine);
     assert_eq!(driver.status(), 0);
 }

@@ -44,25 +44,32 @@ fn a_block_that_does_not_fit_is_taken_as_far_as_there_is_room() {
 }
 
 #[test]
-fn input_is_for_the_uart_while_the_guest_has_it_open() {
+fn input_is_for_the_uart_unless_it_is_diverted() {
     let (wire, levels) = (Wire::new(), Levels::default());
     let console = console(&wire, &levels, &["a"]);
     let mut buffer = [0; 8];
+    console.guest_write(A, IMSC, BYTE, INT_RX_RT);
     console.type_in("typed");
     assert_eq!(levels.take_asked().1, 1);
+    assert!(levels.get(0));
+    assert_eq!(console.take_input(A, &mut buffer), 0);
+    console.divert_input(A, true);
+    assert!(!levels.get(0), "the UART has nothing to say");
+    assert_eq!(console.receive(0), "");
+    assert_eq!(console.guest_read(A, DR, BYTE), 0);
     assert_eq!(console.take_input(A, &mut buffer[..3]), 3);
     assert_eq!(&buffer[..3], b"typ");
-    console.guest_write(A, IMSC, BYTE, INT_RX_RT);
+    console.divert_input(A, false);
+    assert!(levels.get(0));
     assert_eq!(console.take_input(A, &mut buffer), 0);
     assert_eq!(console.receive(0), "ed");
-    console.guest_write(A, IMSC, BYTE, 0);
-    assert_eq!(console.take_input(A, &mut buffer), 0);
 }
 
 #[test]
 fn input_that_was_held_back_follows_when_a_device_takes_some() {
     let (wire, levels) = (Wire::new(), Levels::default());
     let console = console(&wire, &levels, &["a"]);
+    console.divert_input(A, true);
     let text: String = (0..4096).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
     console.type_in(&text);
     let mut received = String::new();
