@@ -94,7 +94,7 @@ impl Console {
         let mut budget = MOST;
         let mut used = false;
         let mut blocked = false;
-        for _ in 0..queue.waiting(memory)? {
+        for _ in 0..queue.take_notice(memory)? {
             let done = queue.progress;
             let Some(chain) = queue.pop(memory)? else { break };
             let head = chain.head();
@@ -173,7 +173,7 @@ fn receive<M: Machine>(
 ) -> Result<(), Broken> {
     let mut used = false;
     let mut buffer = [0; PIECE];
-    for _ in 0..queue.waiting(memory)? {
+    for _ in 0..queue.take_notice(memory)? {
         let Some(chain) = queue.pop(memory)? else { break };
         let (head, room) = (chain.head(), chain.writable());
         let most = (room.len() as usize).min(PIECE);

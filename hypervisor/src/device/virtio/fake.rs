@@ -377,6 +377,21 @@ impl<'a> Driver<'a> {
         first
     }
 
+    /// Whether the bell is to be rung after `added` chains were made available (VIRTIO_F_EVENT_IDX).
+    pub fn must_ring(&self, queue: usize, added: u16) -> bool {
+        let ring = &self.rings[queue];
+        let at = GuestAddress(ring.used() + 4 + 8 * u64::from(ring.size));
+        std::sync::atomic::fence(SeqCst);
+        let event = self.ram().read16(at).unwrap();
+        ring.available.wrapping_sub(event).wrapping_sub(1) < added
+    }
+
+    /// Asks for an interrupt when the used ring's index passes `index` (VIRTIO_F_EVENT_IDX).
+    pub fn want_event(&self, queue: usize, index: u16) {
+        let ring = &self.rings[queue];
+        self.ram().put(ring.available() + 4 + 2 * u64::from(ring.size), &index.to_le_bytes());
+    }
+
     /// Rings the bell.
     pub fn kick(&self, queue: u32) {
         self.set(0x50, queue);

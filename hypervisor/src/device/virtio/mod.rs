@@ -41,7 +41,7 @@ use crate::sync::{Mutex, MutexGuard};
 use arrayvec::ArrayVec;
 use block::Block;
 use console::Console;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use memory::GuestMemory;
 use net::{Net, Switch};
 use queue::{Broken, Queue};
@@ -149,6 +149,8 @@ pub struct Window {
     status: AtomicU32,
     /// InterruptStatus.
     interrupts: AtomicU32,
+    /// The driver has accepted VIRTIO_F_EVENT_IDX.
+    event_index: AtomicBool,
     registers: Mutex<Registers>,
     queues: ArrayVec<Mutex<Queue>, QUEUES>,
     device: Device,
@@ -166,6 +168,7 @@ impl Window {
             index,
             status: AtomicU32::new(0),
             interrupts: AtomicU32::new(0),
+            event_index: AtomicBool::new(false),
             registers: Mutex::new(Registers::default()),
             queues: device.queues(),
             device,
@@ -191,7 +194,7 @@ impl Window {
     fn signal_used<M: Machine>(
         &self,
         machine: &M,
-        queue: &Queue,
+        queue: &mut Queue,
         memory: &M::Memory<'_>,
     ) -> Result<(), Broken> {
         if queue.wants_interrupt(memory)? {

@@ -4,6 +4,10 @@
 //! the device has used. All of it may change under our hands, so that each number is read once, checked, and then kept: a
 //! chain is copied out whole ([`Queue::pop`]) before anything is done with it.
 //!
+//! With VIRTIO_F_EVENT_IDX (2.7.7 and 2.7.10) each side says at which index of the other's ring it wants to hear of it next. The device
+//! wants to hear of the next chain always, and of buffers for what it has to give ("quiet" queues) never. What is gained are the
+//! interrupts: a driver that frees its buffers now and then only gets one for many.
+//!
 //! Order (2.7.13): the index of the available ring is read before its entries (acquire); entries and data of the used ring are
 //! written before its index (release); and the index before the driver's wish for interrupts is read (a full barrier,
 //! [`Queue::wants_interrupt`]).
@@ -24,6 +28,9 @@ const DESCRIPTOR: u64 = 16;
 const NO_INTERRUPT: u16 = 1;
 /// In the flags of the used ring: the device wants no notifications.
 const NO_NOTIFY: u16 = 1;
+/// How many chains a quiet queue takes between two updates of the index at which it wants to hear of new ones, which is to stay out of
+/// reach: far less than 2^16.
+const QUIET_STEP: u16 = 1 << 12;
 
 /// The driver has broken a rule: the device needs a reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -205,6 +212,10 @@ pub struct Queue {
     live: bool,
     /// No notifications are wanted.
     quiet: bool,
+    /// VIRTIO_F_EVENT_IDX.
+    event_index: bool,
+    /// `next_used` when it was last decided whether to interrupt.
+    decided: u16,
     descriptors: GuestAddress,
     available: GuestAddress,
     used: GuestAddress,
@@ -227,6 +238,8 @@ impl Queue {
             ready: false,
             live: false,
             quiet,
+            event_index: false,
+            decided: 0,
             descriptors: GuestAddress(0),
             available: GuestAddress(0),
             used: GuestAddress(0),
@@ -255,8 +268,10 @@ impl Queue {
         self.descriptors = GuestAddress(0);
         self.available = GuestAddress(0);
         self.used = GuestAddress(0);
+        self.event_index = false;
         self.next_available = 0;
         self.next_used = 0;
+        self.decided = 0;
         self.progress = 0;
         self.chain.segments.clear();
     }
@@ -294,16 +309,19 @@ impl Queue {
         if ready && !self.ready {
             self.next_available = 0;
             self.next_used = 0;
+            self.decided = 0;
+            self.progress = 0;
         }
         self.ready = ready;
         self.live &= ready;
     }
 
-    /// The driver runs: if the queue is ready, its chains may be taken from now on.
+    /// The driver runs: if the queue is ready, its chains may be taken from now on. `event_index`: it has accepted
+    /// VIRTIO_F_EVENT_IDX.
     ///
     /// # Errors
     /// The queue can't be as the driver has set it up.
-    pub fn start(&mut self, memory: &impl GuestMemory) -> Result<(), Broken> {
+    pub fn start(&mut self, memory: &impl GuestMemory, event_index: bool) -> Result<(), Broken> {
         if !self.ready || self.live {
             return Ok(());
         }
@@ -311,7 +329,7 @@ impl Queue {
         if !self.size.is_power_of_two() || self.size > self.max {
             return Err(Broken::Size);
         }
-        // Flags, index, entries; the word behind them is for event indices, and 2.7 has it there in any case.
+        // Flags, index, entries; the word behind them is for event indices, and is there in any case.
         let tables = [
             (self.descriptors, 16, DESCRIPTOR * size),
             (self.available, 2, 6 + 2 * size),
@@ -325,11 +343,14 @@ impl Queue {
                 return Err(Broken::Memory);
             }
         }
-        if self.quiet {
-            memory.write16(self.used, NO_NOTIFY)?;
-        }
+        self.event_index = event_index;
         self.live = true;
-        Ok(())
+        match (event_index, self.quiet) {
+            (true, true) => self.announce(memory, self.next_available.wrapping_sub(1)),
+            (true, false) => self.announce(memory, self.next_available),
+            (false, true) => Ok(memory.write16(self.used, NO_NOTIFY)?),
+            (false, false) => Ok(()),
+        }
     }
 
     /// Takes no chains any more, until a reset.
@@ -341,6 +362,35 @@ impl Queue {
     #[inline]
     pub fn is_live(&self) -> bool {
         self.live
+    }
+
+    /// Tells the driver at which index of the available ring to ring the bell (`avail_event`).
+    fn announce(&self, memory: &impl GuestMemory, index: u16) -> Result<(), Broken> {
+        Ok(memory.write16(self.used.plus(4 + 8 * u64::from(self.size)), index)?)
+    }
+
+    /// How many chains wait, for a device that takes all of them now: the bell is rung again for the first one that comes after
+    /// these.
+    ///
+    /// # Errors
+    /// More than the queue holds, or an index that won't stand still.
+    pub fn take_notice(&mut self, memory: &impl GuestMemory) -> Result<u16, Broken> {
+        let mut waiting = self.waiting(memory)?;
+        if !self.event_index || !self.live {
+            return Ok(waiting);
+        }
+        // What came before the driver could see this is counted, what comes after it rings: its index is written before ours is
+        // read, and the other way round at the driver. An index only grows, by no more than the queue holds.
+        for _ in 0..=self.size {
+            self.announce(memory, self.next_available.wrapping_add(waiting))?;
+            fence(Ordering::SeqCst);
+            let now = self.waiting(memory)?;
+            if now == waiting {
+                return Ok(waiting);
+            }
+            waiting = now;
+        }
+        Err(Broken::Available)
     }
 
     /// How many chains the driver has made available that were not taken: at most the queue's size.
@@ -372,6 +422,9 @@ impl Queue {
         let head = memory.read16(self.available.plus(4 + 2 * entry))?;
         self.gather(memory, head)?;
         self.next_available = self.next_available.wrapping_add(1);
+        if self.quiet && self.event_index && self.next_available.is_multiple_of(QUIET_STEP) {
+            self.announce(memory, self.next_available.wrapping_sub(1))?;
+        }
         Ok(Some(&self.chain))
     }
 
@@ -443,14 +496,24 @@ impl Queue {
         Ok(())
     }
 
-    /// Whether the driver wants an interrupt for what has been given back.
+    /// Whether the driver wants an interrupt for what has been given back since this was last asked.
     ///
     /// # Errors
     /// The memory is gone.
-    pub fn wants_interrupt(&self, memory: &impl GuestMemory) -> Result<bool, Broken> {
-        // Our index before its flag, and the other way round at the driver: one of the two sees the other.
+    pub fn wants_interrupt(&mut self, memory: &impl GuestMemory) -> Result<bool, Broken> {
+        if !self.live {
+            return Ok(false);
+        }
+        let before = core::mem::replace(&mut self.decided, self.next_used);
+        // Our index before its wish, and the other way round at the driver: one of the two sees the other.
         fence(Ordering::SeqCst);
-        Ok(self.live && memory.read16(self.available)? & NO_INTERRUPT == 0)
+        if !self.event_index {
+            return Ok(memory.read16(self.available)? & NO_INTERRUPT == 0);
+        }
+        // Whether we have passed the index that it wants to hear of (`used_event`).
+        let wanted = memory.read16(self.available.plus(4 + 2 * u64::from(self.size)))?;
+        let passed = self.next_used.wrapping_sub(wanted).wrapping_sub(1);
+        Ok(passed < self.next_used.wrapping_sub(before))
     }
 }
 

@@ -54,8 +54,10 @@ pub mod status {
     pub const DRIVERS: u32 = 1 | 2 | DRIVER_OK | FEATURES_OK | 128;
 }
 
-/// VIRTIO_F_VERSION_1: not legacy. All that the transport itself offers, and asks for.
+/// VIRTIO_F_VERSION_1: not legacy. The driver must accept it.
 pub const VERSION_1: u64 = 1 << 32;
+/// VIRTIO_F_EVENT_IDX.
+pub const EVENT_INDEX: u64 = 1 << 29;
 
 /// What a driver has selected and said.
 #[derive(Debug, Default)]
@@ -70,7 +72,7 @@ pub struct Registers {
 
 impl Window {
     fn features(&self) -> u64 {
-        VERSION_1 | self.device.features()
+        VERSION_1 | EVENT_INDEX | self.device.features()
     }
 
     /// The driver reads.
@@ -180,6 +182,9 @@ impl Window {
         if (before | add) & status::FEATURES_OK == 0 {
             add &= !status::DRIVER_OK;
         }
+        if add & !before & status::FEATURES_OK != 0 {
+            self.event_index.store(wanted & EVENT_INDEX != 0, Ordering::SeqCst);
+        }
         let before = self.status.fetch_or(add, Ordering::SeqCst);
         if add & !before & status::DRIVER_OK != 0 {
             for queue in &self.queues {
@@ -192,7 +197,7 @@ impl Window {
     fn start(&self, machine: &impl Machine, queue: &mut super::Queue) {
         if self.is_running()
             && let Some(memory) = machine.memory(self.vm)
-            && queue.start(&memory).is_err()
+            && queue.start(&memory, self.event_index.load(Ordering::SeqCst)).is_err()
         {
             self.fail(machine, queue);
         }

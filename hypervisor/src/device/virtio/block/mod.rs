@@ -104,7 +104,7 @@ impl Block {
             let disk = &mut *self.disk.lock();
             let mut used = false;
             // What comes meanwhile rings the bell again.
-            for _ in 0..queue.waiting(memory)? {
+            for _ in 0..queue.take_notice(memory)? {
                 let Some(chain) = queue.pop(memory)? else { break };
                 let head = chain.head();
                 let written = self.request(machine, disk, chain, memory)?;

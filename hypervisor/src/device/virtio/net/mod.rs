@@ -87,7 +87,7 @@ impl Net {
             let frame = &mut **self.frame.lock();
             let mut used = false;
             // What comes meanwhile rings the bell again.
-            for _ in 0..queue.waiting(memory)? {
+            for _ in 0..queue.take_notice(memory)? {
                 let Some(chain) = queue.pop(memory)? else { break };
                 let head = chain.head();
                 let part = chain.readable();

@@ -2,13 +2,14 @@
 
 mod block;
 mod console;
+mod events;
 mod hostile;
 mod net;
 mod queue;
 mod registers;
 
 use super::fake::{Driver, FakeMachine, RAM, RAM_BYTES};
-use super::registers::{VERSION_1, status};
+use super::registers::{EVENT_INDEX, VERSION_1, status};
 use super::{DeviceSet, Disk};
 use crate::device::AccessSize;
 

@@ -19,7 +19,7 @@ fn queue<'a>(machine: &'a FakeMachine) -> (Queue, Driver<'a>) {
     queue.set_address(Table::Available, |at| *at = ring.available());
     queue.set_address(Table::Used, |at| *at = ring.used());
     queue.set_ready(true);
-    queue.start(&driver.ram()).unwrap();
+    queue.start(&driver.ram(), false).unwrap();
     (queue, driver)
 }
 
@@ -118,7 +118,7 @@ fn a_queue_that_was_stopped_takes_and_gives_nothing() {
     assert!(queue.pop(&driver.ram()).unwrap().is_none());
     queue.push(&driver.ram(), 0, 0).unwrap();
     assert!(driver.done(0).is_none());
-    queue.start(&driver.ram()).unwrap();
+    queue.start(&driver.ram(), false).unwrap();
     assert!(queue.pop(&driver.ram()).unwrap().is_some(), "it is still ready");
 }
 
