@@ -3,7 +3,7 @@
 #   odometer.hackbench="OPTIONS"  run hackbench with these options, print a line for each run, power off
 #   odometer.runs=N               how often (1)
 #   odometer.messages=N           messages in a run, repeated in each line (0: not said)
-#   odometer.exec="COMMANDS"      runs them in a shell and powers off
+#   odometer.exec="COMMANDS"      runs them in a shell, says whether the last one succeeded, powers off
 #   odometer.console=hvc0         output (and the shell) goes there, to the virtio-console
 #   odometer.address=10.0.0.1/24  the address of eth0, the virtio-net
 #   odometer.shell                a shell on the console; leaving it powers off (also when nothing else is asked for)
@@ -58,7 +58,8 @@ runs=$(value odometer.runs)
 messages=$(value odometer.messages)
 
 if [ -n "$commands" ]; then
-    sh -c "$commands"
+    if sh -c "$commands"; then ok=true; else ok=false; fi
+    echo "@guest {\"schema\":1,\"kind\":\"end\",\"ok\":$ok}"
 elif [ -n "$options" ]; then
     # A guest that waits for random bytes measures its entropy, not its exits.
     all=true

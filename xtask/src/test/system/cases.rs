@@ -237,7 +237,44 @@ fn guests() -> Vec<Case> {
         case.linux = true;
         cases.push(case);
     }
+    cases.extend(virtio());
     cases
+}
+
+/// Debian's own drivers and our virtio devices. Disks are files that are there, and large enough.
+fn virtio() -> [Case; 2] {
+    let guest = |name: &str, devices: &str, bootargs: &str| {
+        format!(
+            "[[vm]]\nname = \"{name}\"\nmemory = \"128M\"\nkernel = \"vmlinuz\"\ninitrd = \"initramfs\"\n{devices}\n\
+             bootargs = 'console=ttyAMA0 quiet cma=0 cryptomgr.notests odometer.console=hvc0 {bootargs}'\n"
+        )
+    };
+    let linux = |name: &str, vms: &[String]| {
+        let mut case = Case::scenario(name, scenario("cpus = 2", "", vms)).expect(runs_well);
+        case.limits = LONG;
+        case.linux = true;
+        case.expect(occurs("mmio_virtio_console", 20)).expect(occurs("mmio_virtio_blk", 20))
+    };
+    // Both read the same 16 MiB from their disks; one sends them, the other compares what has come.
+    let shared = "vcpus = 2\nnet = true\nconsole = true\ndisk = \"vmlinuz\"\ndisk-access = \"read-only\"";
+    let server = "odometer.address=10.0.0.1/24 \
+        odometer.exec=\"nc -l -p 5000 > /tmp/got; head -c 16777216 /dev/vda | cmp - /tmp/got\"";
+    let client = "odometer.address=10.0.0.2/24 \
+        odometer.exec=\"until ping -c 1 -w 5 10.0.0.1; do sleep 1; done; ping -c 5 10.0.0.1; \
+        until head -c 16777216 /dev/vda | nc 10.0.0.1 5000; do sleep 1; done\"";
+    let network =
+        linux("virtio-network", &[guest("server", shared, server), guest("client", shared, client)])
+            .expect(says(&["client|", "5 packets received"]))
+            .expect(occurs("mmio_virtio_net", 1000));
+    // What each has written is its own, and survives its reboot; a read-only disk can't be written.
+    let writes = "odometer.exec=\"head -c 6 /dev/vda | grep -q again && exit 0; echo again > /dev/vda; sync; reboot -f\"";
+    let refused = "odometer.exec=\"dd if=/dev/zero of=/dev/vda count=1 conv=fsync; [ $? -ne 0 ]\"";
+    let private = "count = 2\nconsole = true\ndisk = \"initramfs\"";
+    let disks = [
+        guest("writer", private, writes),
+        guest("reader", "console = true\ndisk = \"initramfs\"\ndisk-access = \"read-only\"", refused),
+    ];
+    [network, linux("virtio-disks", &disks).expect(says(&["writer-1: restarts"]))]
 }
 
 /// A scenario of `count` Linux guests that run hackbench twice.
