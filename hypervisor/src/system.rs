@@ -131,6 +131,17 @@ impl System {
         (period != 0).then(|| self.rate().from_us(u64::from(period) * 1000))
     }
 
+    /// Ticks after which a VM that shows no sign of life is ended, if any are.
+    pub fn watchdog_ticks(&self) -> Option<u64> {
+        let limit = self.options.watchdog_ms;
+        (limit != 0).then(|| self.rate().from_us(u64::from(limit) * 1000))
+    }
+
+    /// Ticks between two looks of the watchdog, if there is one: a stuck VM is ended at most a quarter late.
+    pub fn watch_period(&self) -> Option<u64> {
+        self.watchdog_ticks().map(|limit| (limit / 4).max(1))
+    }
+
     /// Ticks to nanoseconds.
     pub fn rate(&self) -> TickRate {
         TickRate::new(self.counter_hz)

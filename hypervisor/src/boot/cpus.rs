@@ -46,6 +46,7 @@ pub fn in_order(machine: &Machine<'_>) -> Vec<CpuNode> {
 /// Makes the structure of CPU `id`.
 pub fn make(system: &'static System, stacks: Stacks, id: CpuId, vcpus: usize) -> &'static Cpu {
     let (stack, emergency) = stacks.of(id.index());
+    let (next_report, next_watch) = (first_report(system, id), first_watch(system));
     Box::leak(Box::new(Cpu {
         fault: FaultArea { stack: emergency, sp: 0, x: [0; 31] },
         shared: &system.cpus[id.index()],
@@ -60,7 +61,9 @@ pub fn make(system: &'static System, stacks: Stacks, id: CpuId, vcpus: usize) ->
         slice_end: Cell::new(0),
         armed: Cell::new(u64::MAX),
         guest_timer: Cell::new(u64::MAX),
-        next_report: Cell::new(first_report(system, id)),
+        next_report: Cell::new(next_report),
+        next_watch: Cell::new(next_watch),
+        housekeeping: Cell::new(next_report.min(next_watch)),
         mark: Cell::new(0),
         timers: RefCell::new(Timers::new(vcpus)),
     }))
@@ -72,6 +75,11 @@ fn first_report(system: &System, id: CpuId) -> u64 {
         Some(period) if id == CpuId::BOOT => arch::counter().saturating_add(period),
         _ => u64::MAX,
     }
+}
+
+/// When a CPU looks for stuck vCPUs first, if that is asked for.
+fn first_watch(system: &System) -> u64 {
+    system.watch_period().map_or(u64::MAX, |period| arch::counter().saturating_add(period))
 }
 
 /// The SGIs and PPIs that a CPU takes.

@@ -9,6 +9,7 @@
 //! | `report.period_ms` | 0 (only at the end) to 86,400,000 milliseconds | 0 |
 //! | `console.prefix` | `on`, `off` | `on` |
 //! | `stats.histograms` | `on`, `off` | `on` |
+//! | `vm.watchdog_ms` | 0 (off) to 86,400,000 milliseconds without an exit and without a timer, after which a VM is ended | 0 |
 //! | `debug.fault` | `panic`, `null`, `write-code`, `run-data`, `overflow`: what EL2 does wrong once it has booted, to see the report | nothing |
 //!
 //! A wrong value or an unknown key in one of these namespaces is an error, not a default: a measurement
@@ -22,7 +23,7 @@ use arrayvec::ArrayString;
 use crate::vmid::Policy;
 
 /// The namespaces whose keys must all be known.
-const NAMESPACES: [&str; 7] = ["vmid", "sched", "report", "console", "stats", "trace", "debug"];
+const NAMESPACES: [&str; 8] = ["vm", "vmid", "sched", "report", "console", "stats", "trace", "debug"];
 
 /// What the command line asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +42,8 @@ pub struct Options {
     pub console_prefix: bool,
     /// Whether the report has histograms.
     pub histograms: bool,
+    /// Milliseconds after which a VM that shows no sign of life is ended; 0: never.
+    pub watchdog_ms: u32,
     /// What EL2 does wrong, on purpose.
     pub fault: Option<DebugFault>,
 }
@@ -83,6 +86,7 @@ impl Default for Options {
             report_period_ms: 0,
             console_prefix: true,
             histograms: true,
+            watchdog_ms: 0,
             fault: None,
         }
     }
@@ -149,6 +153,10 @@ impl Options {
                 let remedy = "milliseconds from 0 (only at the end) to 86400000 are needed";
                 self.report_period_ms = number(value, 0, 86_400_000).ok_or(remedy)?;
             }
+            "vm.watchdog_ms" => {
+                let remedy = "milliseconds from 0 (off) to 86400000 are needed";
+                self.watchdog_ms = number(value, 0, 86_400_000).ok_or(remedy)?;
+            }
             "console.prefix" => self.console_prefix = switch(value).ok_or(SWITCH)?,
             "debug.fault" => {
                 let remedy = "panic, null, write-code, run-data or overflow is needed";
@@ -157,7 +165,7 @@ impl Options {
             "stats.histograms" => self.histograms = switch(value).ok_or(SWITCH)?,
             _ => {
                 return Err("no such option; there are vmid.policy, vmid.bits, sched.slice_us, \
-                            sched.seed, report.period_ms, console.prefix, stats.histograms and debug.fault");
+                            sched.seed, report.period_ms, console.prefix, stats.histograms, vm.watchdog_ms and debug.fault");
             }
         }
         Ok(())
@@ -210,12 +218,13 @@ mod tests {
     #[test]
     fn every_option_is_read() {
         let text = "vmid.policy=v3-clear-zero vmid.bits=4  sched.slice_us=500\tsched.seed=7 debug.fault=null report.period_ms=1000 \
-                    console.prefix=off stats.histograms=off";
+                    console.prefix=off stats.histograms=off vm.watchdog_ms=250";
         let expected = Options {
             policy: Policy::parse("v3-clear-zero").unwrap(),
             vmid_bits: Some(4),
             slice_us: 500,
             seed: 7,
+            watchdog_ms: 250,
             fault: Some(DebugFault::Null),
             report_period_ms: 1000,
             console_prefix: false,
@@ -245,6 +254,8 @@ mod tests {
             ("console.prefix", "on or off"),
             ("stats.histograms=", "on or off"),
             ("vmid.bit=8", "vmid.bits"),
+            ("vm.watchdog_ms=forever", "0 (off)"),
+            ("vm.watchdog=1", "vm.watchdog_ms"),
             ("trace.ring=on", "no such option"),
         ];
         for (text, remedy) in cases {
@@ -268,7 +279,7 @@ mod tests {
         }
 
         #[test]
-        fn no_key_or_value_panics(key in "(vmid|sched|report|console|stats|trace)\\.[a-z_é]{0,40}", value in "\\PC{0,60}") {
+        fn no_key_or_value_panics(key in "(vm|vmid|sched|report|console|stats|trace)\\.[a-z_é]{0,40}", value in "\\PC{0,60}") {
             let _ = Options::parse(&format!("{key}={value}")).map_err(|error| error.to_string());
         }
     }

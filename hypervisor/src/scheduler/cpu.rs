@@ -81,6 +81,10 @@ pub struct Cpu {
     pub guest_timer: Cell<u64>,
     /// When this CPU prints the next periodic report; `u64::MAX`: never.
     pub next_report: Cell<u64>,
+    /// When this CPU looks for stuck vCPUs next; `u64::MAX`: never.
+    pub next_watch: Cell<u64>,
+    /// The earlier of the two.
+    pub housekeeping: Cell<u64>,
     /// Count up to which this CPU's time is accounted, while no exit of a guest is.
     pub mark: Cell<u64>,
     /// vCPUs that wait here with their timer armed.

@@ -11,6 +11,8 @@
 
 #[cfg(target_os = "none")]
 mod cpu;
+#[cfg(target_os = "none")]
+mod housekeeping;
 mod idle;
 pub mod queue;
 #[cfg(target_os = "none")]

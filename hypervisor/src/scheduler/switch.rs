@@ -4,10 +4,12 @@
 //! walk fills the TLB under a VMID that a rollover may give away; [`bind`] gets the VMID before VTTBR_EL2 is written.
 
 use super::cpu::Cpu;
+use super::housekeeping;
 use super::wake;
 use crate::arch::{self, HardwareListRegisters, context::Held};
 use crate::exit::interrupt;
 use crate::stats::{Reason, VcpuState, record_exit};
+use crate::vm::watchdog::NO_TIMER;
 use crate::vm::{RunState, Vcpu, life, request};
 use core::sync::atomic::Ordering;
 
@@ -40,7 +42,10 @@ fn give_up(held: Held, reason: Reason, start: u64) -> Held {
     let guest = start.wrapping_sub(held.entered);
     record_exit(&vcpu.stats, &cpu.shared.stats, reason, guest, now.wrapping_sub(start));
     cpu.mark.set(now);
-    if requests & (request::STOP | request::OFF) != 0 || !vcpu.vm.is_running() {
+    if requests & (request::STOP | request::OFF | request::STUCK) != 0 || !vcpu.vm.is_running() {
+        if requests & (request::STOP | request::OFF | request::STUCK) == request::STUCK {
+            housekeeping::stop_stuck(&held);
+        }
         retire(cpu, vcpu);
         return next(cpu);
     }
@@ -249,6 +254,9 @@ fn unload(cpu: &'static Cpu) {
     let physical = held.physical_timer;
     let wait = vcpu.wait.load(Ordering::Relaxed);
     let blocked = vcpu.state.get() == RunState::Blocked;
+    if cpu.system.options.watchdog_ms != 0 {
+        housekeeping::note_timers(vcpu, timer, if physical.armed() { physical.cval } else { NO_TIMER });
+    }
     // `held` is not used from here on: another CPU may take the vCPU.
     vcpu.set_resident(None);
     wake::notify_set(cpu, vcpu, saved.wake);

@@ -1,11 +1,12 @@
 //! Making vCPUs ready again, and telling other CPUs.
 
 use super::cpu::{Cpu, CpuShared};
+use super::housekeeping;
 use super::timers::Wake;
 use crate::arch;
 use crate::arch::context::TimerState;
 use crate::ids::{CpuId, VcpuIndex};
-use crate::stats::{VcpuState, collect};
+use crate::stats::VcpuState;
 use crate::system::System;
 use crate::vgic::VcpuSet;
 use crate::vm::layout::TIMER_PHYS_INTID;
@@ -148,7 +149,7 @@ pub fn limit_slice(cpu: &Cpu) {
 /// Sets the EL2 timer to `limit` or to the earliest wake-up, whichever is first.
 pub fn arm_timer(cpu: &Cpu, limit: u64) {
     let earliest = cpu.timers.try_borrow().ok().and_then(|timers| timers.earliest()).unwrap_or(u64::MAX);
-    let deadline = limit.min(earliest).min(cpu.next_report.get()).min(cpu.guest_timer.get());
+    let deadline = limit.min(earliest).min(cpu.housekeeping.get()).min(cpu.guest_timer.get());
     if cpu.armed.replace(deadline) != deadline {
         if deadline == u64::MAX {
             arch::disarm_el2_timer();
@@ -192,11 +193,8 @@ pub fn check_timers(cpu: &'static Cpu, running: Option<&Vcpu>) {
         cpu.guest_timer.set(u64::MAX);
         physical_timer_line(cpu, vcpu, true);
     }
-    if now >= cpu.next_report.get() {
-        let period = cpu.system.report_ticks().unwrap_or(u64::MAX);
-        collect::report_now(cpu.system);
-        // From its end on: a report that takes longer than the period must not be all that the machine does.
-        cpu.next_report.set(arch::counter().saturating_add(period));
+    if now >= cpu.housekeeping.get() {
+        housekeeping::run(cpu, now);
     }
     match running {
         Some(vcpu) if now >= cpu.slice_end.get() && cpu.shared.queued.load(Ordering::SeqCst) != 0 => {

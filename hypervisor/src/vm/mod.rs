@@ -13,6 +13,7 @@ pub mod pages;
 pub mod psci;
 pub mod ram;
 mod vcpu;
+pub mod watchdog;
 
 pub use ram::VmMemory;
 pub use vcpu::{RunState, Vcpu, request};

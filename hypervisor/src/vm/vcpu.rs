@@ -6,6 +6,7 @@ use crate::arch::context::Context;
 use crate::ids::{CpuId, VcpuIndex};
 use crate::stats::VcpuStats;
 use crate::vm::Vm;
+use crate::vm::watchdog::Watch;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, Ordering};
 
 /// What a vCPU does.
@@ -80,6 +81,8 @@ pub mod request {
     pub const OFF: u32 = 4;
     /// The VM ends or restarts.
     pub const STOP: u32 = 8;
+    /// The watchdog has found its VM stuck.
+    pub const STUCK: u32 = 16;
 }
 
 /// A vCPU.
@@ -107,6 +110,8 @@ pub struct Vcpu {
     pub wait: AtomicU32,
     /// CPU_ON has been called and it has not run yet.
     pub on_pending: AtomicBool,
+    /// What the watchdog knows of it.
+    pub watch: Watch,
     /// What it has cost.
     pub stats: VcpuStats,
 }
@@ -128,6 +133,7 @@ impl Vcpu {
             last_cpu: AtomicU16::new(NOWHERE),
             wait: AtomicU32::new(0),
             on_pending: AtomicBool::new(false),
+            watch: Watch::default(),
             stats: VcpuStats::default(),
         }
     }

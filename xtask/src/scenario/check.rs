@@ -40,6 +40,7 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("report.period_ms", Takes::Number(0, 86_400_000)),
     ("console.prefix", Takes::Word(&["on", "off"])),
     ("stats.histograms", Takes::Word(&["on", "off"])),
+    ("vm.watchdog_ms", Takes::Number(0, 86_400_000)),
     ("debug.fault", Takes::Word(&["panic", "null", "write-code", "run-data", "overflow"])),
 ];
 

@@ -14,7 +14,7 @@ unsafe extern "C" {
 #[inline(always)]
 pub fn save_context(context: &mut Context) {
     context.el1.save();
-    context.timer = TimerState { ctl: read_sysreg!("cntv_ctl_el0"), cval: read_sysreg!("cntv_cval_el0") };
+    context.timer = virtual_timer();
     write_sysreg!("cntv_ctl_el0", 0);
 }
 
@@ -25,6 +25,12 @@ pub fn load_context(context: &Context, cntvoff: u64) {
     write_sysreg!("cntvoff_el2", cntvoff);
     write_sysreg!("cntv_cval_el0", context.timer.cval);
     write_sysreg!("cntv_ctl_el0", context.timer.ctl);
+}
+
+/// The loaded vCPU's virtual timer.
+#[inline(always)]
+pub fn virtual_timer() -> TimerState {
+    TimerState { ctl: read_sysreg!("cntv_ctl_el0"), cval: read_sysreg!("cntv_cval_el0") }
 }
 
 /// Whether the loaded vCPU's virtual timer asserts its interrupt (CNTV_CTL_EL0: ENABLE, ISTATUS, not IMASK).

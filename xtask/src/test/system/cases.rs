@@ -12,11 +12,13 @@ use crate::qemu::capture::Limits;
 use crate::scenario::Machine;
 
 /// Files that scenarios name: kernels that do one thing, as raw arm64 code.
-pub const FILES: [(&str, &[u8]); 2] = [
+pub const FILES: [(&str, &[u8]); 3] = [
     // `udf #0`, and then nothing: the exception's vector is at an address that isn't there.
     ("undefined.bin", &[0x00, 0x00, 0x00, 0x00]),
     // `mov x0, #0; br x0`: a jump to where there is no memory.
     ("astray.bin", &[0x00, 0x00, 0x80, 0xd2, 0x00, 0x00, 0x1f, 0xd6]),
+    // `msr daifset, #15; b .`: deaf, and without end.
+    ("hung.bin", &[0xdf, 0x4f, 0x03, 0xd5, 0x00, 0x00, 0x00, 0x14]),
 ];
 
 /// CPU models that must work.
@@ -189,15 +191,25 @@ fn vmids() -> Vec<Case> {
 fn life() -> Vec<Case> {
     let last = [vm("last", 2, "load=selftest end=vcpu1", ""), vm("talk", 2, MESSAGING, "")];
     let reset = [vm("again", 2, "load=selftest end=reset", ""), vm("talk", 2, MESSAGING, "")];
-    let crash = |file: &str| {
+    let crash_with = |file: &str, machine: &str, options: &str| {
         let bad = format!("[[vm]]\nname = \"bad\"\nkernel = \"{file}\"\nmemory = \"16M\"\n");
-        let text = scenario("cpus = 2", "", &[bad, vm("talk", 2, MESSAGING, "")]);
+        let text = scenario(machine, options, &[bad, vm("talk", 2, MESSAGING, "")]);
         Case::scenario(format!("crash-{}", file.trim_end_matches(".bin")), text)
             .expect(|outcome| all_ended(outcome, 1))
             .expect(|outcome| guests_are_content(outcome, &["bad"]))
             .expect(vm_failed("bad"))
             .expect(adds_up)
     };
+    let crash = |file: &str| crash_with(file, "cpus = 2", "");
+    let watchdog = "\"vm.watchdog_ms\" = 200";
+    // It shares its CPU with the other: time slices and kicks must not be taken for signs of life.
+    let mut shares =
+        crash_with("hung.bin", "cpus = 1", watchdog).expect(says(&["watchdog", "bad", "vCPU 0"]));
+    shares.name = "watchdog-shared-cpu".into();
+    let mut alone = crash_with("hung.bin", "cpus = 2", watchdog).expect(says(&["watchdog", "bad", "vCPU 0"]));
+    alone.name = "watchdog".into();
+    // Waits much longer than the watchdog does, with its timer programmed.
+    let idle = [vm("idle", 2, "load=idle seconds=1", "count = 2")];
     let mut faults = Vec::new();
     for fault in ["panic", "null", "write-code", "run-data", "overflow"] {
         let options = format!("\"debug.fault\" = \"{fault}\"");
@@ -213,6 +225,9 @@ fn life() -> Vec<Case> {
     let mut cases = vec![
         Case::scenario("off-by-vcpu-1", scenario("cpus = 2", "", &last)).expect(runs_well),
         Case::scenario("system-reset", scenario("cpus = 2", "", &reset)).expect(runs_well),
+        alone.quick(),
+        shares,
+        Case::scenario("watchdog-idle", scenario("cpus = 2", watchdog, &idle)).expect(runs_well),
         crash("undefined.bin").quick(),
         crash("astray.bin"),
         crowd,
