@@ -84,7 +84,9 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
     }
     for cpu in system.cpus.iter().filter(|cpu| cpu.online.load(Ordering::Relaxed)) {
         exits.clear();
-        let totals = cpu.stats.snapshot(now, &mut exits);
+        // The others go on while this is written, and count their idle time: they are asked as of when they are read.
+        let here = cpu.id == arch::this_cpu().shared.id;
+        let totals = cpu.stats.snapshot(if here { now } else { arch::counter() }, &mut exits);
         write_cpu(out, format, &CpuLine { cpu: u64::from(cpu.id.0), totals, exits: &exits })?;
     }
     let line = VmidLine {
