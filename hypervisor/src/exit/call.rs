@@ -75,6 +75,10 @@ fn other_call(held: &mut Held, function: u32) {
             life::begin_stop(vcpu.vm, VmState::Resetting);
             Status::InternalFailure.value()
         }
+        Call::ArchFeatures(function) => psci::arch_features(function),
+        Call::PvTimeFeatures(function) => psci::pv_time_features(function),
+        // No memory for it, which there is in what a VM is promised: as if it weren't offered.
+        Call::StolenTime => life::stolen_time(vcpu).map_or(NOT_SUPPORTED, |ipa| ipa.0),
         Call::Vendor(function) => return vendor(held, function),
         Call::Unknown => NOT_SUPPORTED,
     };

@@ -134,6 +134,9 @@ fn next(cpu: &'static Cpu) -> Held {
         let Some(mut held) = (unsafe { Held::of(vcpu) }) else { continue };
         let now = account(cpu, None);
         vcpu.stats.transition(VcpuState::Running, now);
+        if vcpu.stolen.is_wanted() {
+            tell_stolen(cpu, vcpu);
+        }
         let id = cpu.shared.id;
         if cpu.resident.get().is_none_or(|resident| !core::ptr::eq(resident, vcpu)) {
             unload(cpu);
@@ -325,6 +328,12 @@ fn retire(cpu: &'static Cpu, vcpu: &'static Vcpu) {
     if vcpu.vm.leave() {
         life::finish(cpu, vcpu.vm);
     }
+}
+
+/// Tells the guest how long its vCPU has been without a CPU.
+#[inline(never)]
+fn tell_stolen(cpu: &Cpu, vcpu: &Vcpu) {
+    vcpu.stolen.update(&arch::memory(), vcpu.stats.ready_ticks(), cpu.system.rate());
 }
 
 /// A new time slice; without a limit if nobody else waits.

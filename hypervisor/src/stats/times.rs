@@ -81,6 +81,12 @@ impl VcpuStats {
         self.switching.add(ticks);
     }
 
+    /// Time ready to run without a CPU, in ticks, what is open left out.
+    #[inline]
+    pub fn ready_ticks(&self) -> u64 {
+        self.ready.get()
+    }
+
     /// The counter of the state that is open; none while it runs.
     #[inline(always)]
     fn open_counter(&self) -> Option<&Counter> {

@@ -48,6 +48,11 @@ pub const RTC_SIZE: u64 = 0x1000;
 /// The PL031's interrupt, level-triggered.
 pub const RTC_INTID: IntId = IntId::spi(2);
 
+/// The records of stolen time, where `virt` has them: read-only memory, a page of which is there once a guest has asked for it.
+pub const STOLEN_TIME_BASE: Ipa = Ipa(0x090a_0000);
+/// Length of what is set aside for them in bytes: a guest's page, however large.
+pub const STOLEN_TIME_SIZE: u64 = 0x1_0000;
+
 /// The first virtio-mmio window.
 pub const VIRTIO_BASE: Ipa = Ipa(0x0a00_0000);
 /// Distance from one virtio-mmio window to the next, in bytes.
@@ -74,6 +79,7 @@ const _: () = {
     assert!(GICD_BASE.0 + GICD_SIZE <= GICR_BASE.0);
     assert!(GICR_BASE.0 + GICR_SIZE_MOST <= UART_BASE.0);
     assert!(UART_BASE.0 + UART_SIZE <= RTC_BASE.0);
-    assert!(RTC_BASE.0 + RTC_SIZE <= VIRTIO_BASE.0);
+    assert!(RTC_BASE.0 + RTC_SIZE <= STOLEN_TIME_BASE.0);
+    assert!(STOLEN_TIME_BASE.0 + STOLEN_TIME_SIZE <= VIRTIO_BASE.0);
     assert!(VIRTIO_BASE.0 + VIRTIO_STRIDE * VIRTIO_MOST as u64 <= RAM_BASE.0);
 };

@@ -7,9 +7,10 @@ use super::device_tree::DeviceTreeSpec;
 use super::host::Host;
 use super::pages::{Access, PageError};
 use super::ram::RamError;
-use super::{RunState, Vcpu, Vm, VmMemory, VmState, layout, psci};
+use super::{RunState, Vcpu, Vm, VmMemory, VmState, layout, psci, stolen};
 use crate::arch::{self, context::Held};
 use crate::boot::stop;
+use crate::memory::address::Ipa;
 use crate::scheduler::{self, Cpu};
 use crate::stats::collect;
 use crate::system::System;
@@ -59,6 +60,22 @@ pub fn touch(vm: &Vm, ipa: u64, access: Access) -> Result<(), PageError> {
     let done = memory.resolve(&system.frames, &arch::memory(), &arch::RunningGuest(&vm.vmid), ipa, access);
     vm.usage.store(memory.usage());
     done
+}
+
+/// The guest of the vCPU that is held asks for its record of stolen time: where it finds that.
+///
+/// # Errors
+///
+/// As [`VmMemory::stolen_time`].
+pub fn stolen_time(vcpu: &Vcpu) -> Result<Ipa, PageError> {
+    let vm = vcpu.vm;
+    let system = arch::this_cpu().system;
+    let mut guard = vm.memory.lock();
+    let Some(memory) = guard.as_mut() else { return Err(PageError::NotRam) };
+    let page = memory.stolen_time(&system.frames, &arch::memory(), &arch::RunningGuest(&vm.vmid))?;
+    vm.usage.store(memory.usage());
+    vcpu.stolen.begin(page, vcpu.index, vcpu.stats.ready_ticks());
+    Ok(stolen::record_ipa(vcpu.index))
 }
 
 /// Starts vCPU 0 of a VM that is prepared.
@@ -127,6 +144,7 @@ pub fn finish(cpu: &'static Cpu, vm: &'static Vm) {
         _ => VmState::Off,
     };
     system.vmids.release(&vm.vmid, &arch::GuestTlb);
+    vm.vcpus().iter().for_each(|vcpu| vcpu.stolen.end());
     let pages = vm.devices.end(&Host::here());
     system.switch.forget(vm.id);
     let memory = vm.memory.lock().take();
@@ -151,6 +169,7 @@ fn restart(cpu: &'static Cpu, vm: &'static Vm) {
     for vcpu in vm.vcpus() {
         vcpu.requests.store(0, Ordering::Relaxed);
         vcpu.on_pending.store(false, Ordering::Relaxed);
+        vcpu.stolen.end();
     }
     vm.devices.reset(&Host::here());
     vm.vgic.reset();

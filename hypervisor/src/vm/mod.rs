@@ -12,6 +12,7 @@ pub mod load;
 pub mod pages;
 pub mod psci;
 pub mod ram;
+pub mod stolen;
 mod vcpu;
 pub mod watchdog;
 

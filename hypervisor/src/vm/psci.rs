@@ -67,6 +67,12 @@ pub enum Call {
     Features(u32),
     /// SMCCC_VERSION.
     SmcccVersion,
+    /// SMCCC_ARCH_FEATURES of this function (SMCCC 7.3).
+    ArchFeatures(u32),
+    /// PV_TIME_FEATURES of this function (DEN 0057A, 3.1).
+    PvTimeFeatures(u32),
+    /// PV_TIME_ST: where is the caller's record of stolen time (DEN 0057A, 3.2)?
+    StolenTime,
     /// A function of ours, in the vendor-specific hypervisor range.
     Vendor(u32),
     /// None of these.
@@ -93,6 +99,10 @@ const FEATURES: u32 = 0x8400_000a;
 const SYSTEM_RESET2_32: u32 = 0x8400_0012;
 const SYSTEM_RESET2_64: u32 = 0xc400_0012;
 const SMCCC_VERSION_ID: u32 = 0x8000_0000;
+const ARCH_FEATURES: u32 = 0x8000_0001;
+/// Standard hypervisor service calls (DEN 0057A).
+const PV_TIME_FEATURES: u32 = 0xc500_0020;
+const PV_TIME_ST: u32 = 0xc500_0021;
 
 /// What the call with `function` in w0 and these arguments is. 32-bit functions use the lower halves.
 #[inline]
@@ -112,6 +122,9 @@ pub fn decode(function: u32, x1: u64, x2: u64, x3: u64) -> Call {
         SYSTEM_RESET2_32 | SYSTEM_RESET2_64 if low(x1) == 0 => Call::SystemReset,
         FEATURES => Call::Features(x1 as u32),
         SMCCC_VERSION_ID => Call::SmcccVersion,
+        ARCH_FEATURES => Call::ArchFeatures(x1 as u32),
+        PV_TIME_FEATURES => Call::PvTimeFeatures(x1 as u32),
+        PV_TIME_ST => Call::StolenTime,
         _ if function & OWNER_MASK == VENDOR_OWNER => Call::Vendor(function),
         _ => Call::Unknown,
     }
@@ -120,8 +133,28 @@ pub fn decode(function: u32, x1: u64, x2: u64, x3: u64) -> Call {
 /// PSCI_FEATURES: 0 where the function exists (CPU_SUSPEND: with the original format of power states), else NOT_SUPPORTED.
 pub fn features(function: u32) -> u64 {
     match decode(function, 0, 0, 0) {
-        Call::Unknown | Call::Vendor(_) => Status::NotSupported.value(),
+        Call::Unknown
+        | Call::Vendor(_)
+        | Call::ArchFeatures(_)
+        | Call::PvTimeFeatures(_)
+        | Call::StolenTime => Status::NotSupported.value(),
         _ => 0,
+    }
+}
+
+/// SMCCC_ARCH_FEATURES: 0 where the function exists; what it is to be asked of is the convention's own, and PV_TIME_FEATURES.
+pub fn arch_features(function: u32) -> u64 {
+    match function {
+        SMCCC_VERSION_ID | ARCH_FEATURES | PV_TIME_FEATURES => 0,
+        _ => Status::NotSupported.value(),
+    }
+}
+
+/// PV_TIME_FEATURES: 0 where the function exists.
+pub fn pv_time_features(function: u32) -> u64 {
+    match function {
+        PV_TIME_FEATURES | PV_TIME_ST => 0,
+        _ => Status::NotSupported.value(),
     }
 }
 
@@ -163,6 +196,25 @@ mod tests {
         assert_eq!(features(0x8400_0002), 0);
         assert_eq!(features(0x8000_0000), 0);
         assert_eq!(features(0xc400_000e), Status::NotSupported.value());
+    }
+
+    #[test]
+    fn stolen_time_is_found_by_asking_step_by_step() {
+        let none = Status::NotSupported.value();
+        assert_eq!(decode(0x8000_0001, 0xc500_0020, 0, 0), Call::ArchFeatures(0xc500_0020));
+        assert_eq!(decode(0xc500_0020, 0xc500_0021, 0, 0), Call::PvTimeFeatures(0xc500_0021));
+        assert_eq!(decode(0xc500_0021, 0, 0, 0), Call::StolenTime);
+        assert_eq!(
+            (arch_features(0xc500_0020), arch_features(0x8000_0001), arch_features(0x8000_0000)),
+            (0, 0, 0)
+        );
+        assert_eq!((pv_time_features(0xc500_0020), pv_time_features(0xc500_0021)), (0, 0));
+        // ARCH_WORKAROUND_1, the 32-bit form, and the live migration calls that there aren't.
+        for function in [0x8000_8000, 0x8500_0020, 0xc500_0022, 0x8400_0000] {
+            assert_eq!((arch_features(function), pv_time_features(function)), (none, none), "{function:#x}");
+        }
+        assert_eq!(decode(0x8500_0021, 0, 0, 0), Call::Unknown);
+        assert_eq!(features(0xc500_0021), none);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A VM's memory: promised when it is made, taken as it is touched, and given back.
 
 use super::pages::{Access, Means, PageError, PageSource, Pages, Segment, Usage};
-use super::{BootImages, device_tree};
+use super::{BootImages, device_tree, layout};
 use crate::memory::address::{PAGE_SIZE, Pa};
 use crate::memory::frames::{Frames, Reservation};
 use crate::memory::phys::PhysMemory;
@@ -55,6 +55,8 @@ impl From<PageError> for RamError {
 pub struct VmMemory {
     pages: Pages,
     reservation: Reservation,
+    /// The page with its vCPUs' records of stolen time, once it has asked for one.
+    stolen: Option<Pa>,
 }
 
 /// A VM's account of frames: takes what the VM was promised, and promises again what comes back. The lock is held for one
@@ -117,7 +119,7 @@ impl VmMemory {
         let Some(mut reservation) = reservation else { return Err(RamError::OutOfMemory { needed, free }) };
         let mut account = Account::new(frames, &mut reservation);
         match Pages::new(config, bytes, segments(images), memory, &mut account) {
-            Ok(pages) => Ok(VmMemory { pages, reservation }),
+            Ok(pages) => Ok(VmMemory { pages, reservation, stolen: None }),
             Err(error) => {
                 frames.lock().cancel(reservation);
                 Err(error.into())
@@ -191,16 +193,51 @@ impl VmMemory {
         self.pages.reach(&mut Means { memory, tlb, source }, ipa, access)
     }
 
+    /// The page for records of stolen time, which the guest finds at [`layout::STOLEN_TIME_BASE`]: made, of zeros, when it is first asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pages::show`]; nothing is taken then.
+    pub fn stolen_time<M: PhysMemory>(
+        &mut self,
+        frames: &Mutex<Frames>,
+        memory: &M,
+        tlb: &impl Stage2Tlb,
+    ) -> Result<Pa, PageError> {
+        if let Some(page) = self.stolen {
+            return Ok(page);
+        }
+        let source = &mut Account::new(frames, &mut self.reservation);
+        let page = source.take(PAGE_SIZE, PAGE_SIZE).ok_or(PageError::OutOfMemory)?;
+        memory.zero(page, PAGE_SIZE);
+        memory.settle(page, PAGE_SIZE, false);
+        if let Err(error) =
+            self.pages.show(&mut Means { memory, tlb, source: &mut *source }, layout::STOLEN_TIME_BASE, page)
+        {
+            source.give(page, PAGE_SIZE);
+            return Err(error);
+        }
+        self.stolen = Some(page);
+        Ok(page)
+    }
+
     /// Forgets all that the guest has done. No CPU uses its tables any more, and its VMID has been released.
     pub fn reset<M: PhysMemory>(&mut self, frames: &Mutex<Frames>, memory: &M) {
-        self.pages.reset(memory, &mut Account::new(frames, &mut self.reservation));
+        let account = &mut Account::new(frames, &mut self.reservation);
+        self.pages.reset(memory, account);
+        if let Some(page) = self.stolen.take() {
+            account.give(page, PAGE_SIZE);
+        }
     }
 
     /// Gives everything back, as after [`VmMemory::reset`]: how many frames that were.
     pub fn end<M: PhysMemory>(self, frames: &Mutex<Frames>, memory: &M) -> u64 {
-        let VmMemory { pages, mut reservation } = self;
+        let VmMemory { pages, mut reservation, stolen } = self;
         let mut account = Account::new(frames, &mut reservation);
         pages.end(memory, &mut account);
+        if let Some(page) = stolen {
+            account.give(page, PAGE_SIZE);
+        }
         let returned = account.returned;
         frames.lock().cancel(reservation);
         returned

@@ -6,6 +6,7 @@ use crate::arch::context::Context;
 use crate::ids::{CpuId, VcpuIndex};
 use crate::stats::VcpuStats;
 use crate::vm::Vm;
+use crate::vm::stolen::StolenTime;
 use crate::vm::watchdog::Watch;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU16, AtomicU32, Ordering};
 
@@ -110,6 +111,8 @@ pub struct Vcpu {
     pub wait: AtomicU32,
     /// CPU_ON has been called and it has not run yet.
     pub on_pending: AtomicBool,
+    /// Its record of stolen time.
+    pub stolen: StolenTime,
     /// What the watchdog knows of it.
     pub watch: Watch,
     /// What it has cost.
@@ -133,6 +136,7 @@ impl Vcpu {
             last_cpu: AtomicU16::new(NOWHERE),
             wait: AtomicU32::new(0),
             on_pending: AtomicBool::new(false),
+            stolen: StolenTime::default(),
             watch: Watch::default(),
             stats: VcpuStats::default(),
         }

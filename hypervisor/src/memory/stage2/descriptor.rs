@@ -32,6 +32,8 @@ impl Attr {
     pub const RAM: Attr = Attr { kind: Kind::Normal, write: true, execute: true };
     /// RAM that is shared with others until written: a write faults.
     pub const RAM_READ_ONLY: Attr = Attr { kind: Kind::Normal, write: false, execute: true };
+    /// What the hypervisor tells a guest: neither written to nor run.
+    pub const READ_ONLY_DATA: Attr = Attr { kind: Kind::Normal, write: false, execute: false };
     /// A device that the guest drives itself.
     pub const DEVICE: Attr = Attr { kind: Kind::Device, write: true, execute: false };
 

@@ -26,7 +26,7 @@ mod window;
 use super::layout::RAM_BASE;
 use crate::memory::address::{BLOCK_1G, BLOCK_2M, Ipa, PAGE_SIZE, Pa, align_down};
 use crate::memory::phys::PhysMemory;
-use crate::memory::stage2::{Stage2, Stage2Config, Stage2Error, Stage2Tlb};
+use crate::memory::stage2::{Attr, Stage2, Stage2Config, Stage2Error, Stage2Tlb};
 use crate::memory::tables::{TABLE_BYTES, TableSource};
 use arrayvec::ArrayVec;
 use core::fmt;
@@ -125,11 +125,13 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// The most memory that a VM with `size` bytes of RAM can need: each page its own, with tables that map single pages.
+    /// The most memory that a VM with `size` bytes of RAM can need: each page its own, with tables that map single pages; and one page
+    /// to [`Pages::show`], with its tables.
     pub const fn most_bytes(config: &Stage2Config, size: u64) -> u64 {
         // RAM begins at a multiple of 1 GiB. One more for a table of level 1, where the root is of level 0.
         let tables = size.div_ceil(BLOCK_2M) + size.div_ceil(BLOCK_1G) + 1;
-        size.saturating_add(tables * TABLE_BYTES).saturating_add(config.root_bytes())
+        let shown = PAGE_SIZE + 2 * TABLE_BYTES;
+        size.saturating_add(tables * TABLE_BYTES + shown).saturating_add(config.root_bytes())
     }
 
     /// A VM's pages, none of them present.
@@ -244,6 +246,21 @@ impl Pages {
             rest = later;
         }
         Ok(())
+    }
+
+    /// Lets the guest read the hypervisor's page `page` at `ipa`, below its RAM: until [`Pages::reset`]. The page stays the caller's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pages::resolve`]; [`PageError::Map`] if something is there already.
+    pub fn show<M: PhysMemory, T: Stage2Tlb, S: PageSource>(
+        &mut self,
+        means: &mut Means<'_, M, T, S>,
+        ipa: Ipa,
+        page: Pa,
+    ) -> Result<(), PageError> {
+        let mut edit = self.stage2.edit(means.memory, means.tlb, means.source);
+        Ok(edit.map(ipa, page, PAGE_SIZE, Attr::READ_ONLY_DATA)?)
     }
 
     /// Forgets all that the guest has done: no page is present, as when it was made. What was private goes back to `source`. No CPU

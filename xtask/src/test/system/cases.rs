@@ -252,8 +252,25 @@ fn guests() -> Vec<Case> {
         case.linux = true;
         cases.push(case);
     }
+    cases.push(stolen_time());
     cases.extend(virtio());
     cases
+}
+
+/// Two Linux guests on one CPU see what the other takes. A watchdog looks on, and leaves them alone while they sleep for longer.
+fn stolen_time() -> Case {
+    // The pattern must not be found in the kernel's command line, which `dmesg` has too. The ninth word is `cpu0`'s stolen time.
+    let script = "dmesg | grep -q [u]sing.stolen || exit 1; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; \
+        set -- $(grep ^cpu0 /proc/stat); echo stolen=$(($9>20)); sleep 3; [ $9 -gt 20 ]";
+    let linux = format!(
+        "[[vm]]\nname = \"linux\"\ncount = 2\nmemory = \"128M\"\nkernel = \"vmlinuz\"\ninitrd = \"initramfs\"\n\
+         bootargs = 'console=ttyAMA0 quiet cma=0 cryptomgr.notests odometer.exec=\"{script}\"'\n"
+    );
+    let text = scenario("cpus = 1", "\"vm.watchdog_ms\" = 1500", &[linux]);
+    let mut case = Case::scenario("linux-stolen-time", text).expect(runs_well);
+    case.limits = LONG;
+    case.linux = true;
+    case.expect(says(&["linux-0|", "stolen=1"])).expect(says(&["linux-1|", "stolen=1"]))
 }
 
 /// Debian's own drivers and our virtio devices. Disks are files that are there, and large enough.

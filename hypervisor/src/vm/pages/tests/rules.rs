@@ -243,3 +243,27 @@ fn the_hypervisors_own_accesses_bring_pages_too() {
     assert_eq!(vm.pages.reach(&mut means, RAM + SIZE, Access::Read), Err(PageError::NotRam));
     world.check();
 }
+
+#[test]
+fn what_is_shown_to_a_guest_is_read_only_and_goes_with_a_reset() {
+    let mut world = world();
+    let root = world.config.root_bytes();
+    let ipa = crate::vm::layout::STOLEN_TIME_BASE;
+    for _ in 0..2 {
+        let vm = world.vm(0);
+        let memory = vm.source.memory.clone();
+        let page = vm.source.take(PAGE_SIZE, PAGE_SIZE).unwrap();
+        let mut means = Means { memory: &*memory, tlb: &*memory, source: &mut vm.source };
+        assert_eq!(vm.pages.show(&mut means, ipa, page), Ok(()));
+        let there = vm.there(ipa.0).unwrap();
+        assert_eq!((there.pa, there.attr.write, there.attr.execute), (page, false, false));
+        // Neither the guest nor a device of its can have it made writable.
+        assert_eq!(vm.resolve(ipa.0, Access::Write), Err(PageError::NotRam));
+        let usage = vm.pages.usage();
+        assert_eq!((usage.private_bytes, usage.shared_bytes), (0, 0));
+        world.reset(0);
+        assert!(world.vm(0).there(ipa.0).is_none());
+        world.vm(0).source.give(page, PAGE_SIZE);
+        assert_eq!(world.used(), root);
+    }
+}
