@@ -101,7 +101,13 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
 /// The counters while the machine runs on.
 pub fn report_now(system: &System) {
     let now = arch::counter();
-    system.console.report(|out| counters(out, system, now));
+    system.console.report(|out| {
+        // Asked with the console in hand: the last report comes after the last VM has ended, and nothing after it.
+        if system.vms_left.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        counters(out, system, now)
+    });
 }
 
 /// The last report: the counters, and the end.
