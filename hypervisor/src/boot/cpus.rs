@@ -96,7 +96,7 @@ fn private_interrupts(system: &System) -> u32 {
 pub fn init(cpu: &'static Cpu) -> Result<(), GicError> {
     let system = cpu.system;
     let now = arch::counter();
-    cpu.mark.set(now);
+    cpu.set_mark(now);
     cpu.shared.stats.start(now);
     arch::init_cpu(cpu, &system.stage2);
     arch::set_vttbr(system.parked_vttbr);

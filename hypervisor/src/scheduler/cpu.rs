@@ -92,3 +92,12 @@ pub struct Cpu {
 }
 
 const _: () = assert!(offset_of!(Cpu, fault) == 0);
+
+impl Cpu {
+    /// This CPU's time is accounted up to `now`, and what follows belongs to no exit.
+    #[inline(always)]
+    pub fn set_mark(&self, now: u64) {
+        self.mark.set(now);
+        self.shared.stats.switching_from(now);
+    }
+}

@@ -41,7 +41,7 @@ fn give_up(held: Held, reason: Reason, start: u64) -> Held {
     let now = arch::counter();
     let guest = start.wrapping_sub(held.entered);
     record_exit(&vcpu.stats, &cpu.shared.stats, reason, guest, now.wrapping_sub(start));
-    cpu.mark.set(now);
+    cpu.set_mark(now);
     if requests & (request::STOP | request::OFF | request::STUCK) != 0 || !vcpu.vm.is_running() {
         if requests & (request::STOP | request::OFF | request::STUCK) == request::STUCK {
             housekeeping::stop_stuck(&held);
@@ -106,6 +106,7 @@ fn resume(cpu: &'static Cpu, mut held: Held) -> Held {
         arch::send_kick(cpu.shared.kick_target);
     }
     held.entered = account(cpu, Some(vcpu));
+    cpu.shared.stats.switching_ends();
     held
 }
 
@@ -117,7 +118,7 @@ fn account(cpu: &Cpu, vcpu: Option<&Vcpu>) -> u64 {
     if let Some(vcpu) = vcpu {
         vcpu.stats.add_switching(spent);
     }
-    cpu.mark.set(now);
+    cpu.set_mark(now);
     now
 }
 
@@ -203,7 +204,7 @@ fn idle(cpu: &'static Cpu) -> Option<&'static Vcpu> {
         arch::wait_for_interrupt();
         let now = arch::counter();
         shared.stats.idle_end(now);
-        cpu.mark.set(now);
+        cpu.set_mark(now);
     }
     cpu.system.idle.clear(shared.id);
     if late.is_none() {

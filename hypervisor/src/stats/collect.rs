@@ -116,7 +116,7 @@ pub fn final_report(cpu: &Cpu, reason: &str) {
     // What this CPU has done since its mark belongs to the hypervisor, up to the moment that the report is of.
     let now = arch::counter();
     cpu.shared.stats.add_switching(now.wrapping_sub(cpu.mark.get()));
-    cpu.mark.set(now);
+    cpu.set_mark(now);
     let line = EndLine {
         elapsed_ns: system.rate().to_ns(now.wrapping_sub(system.entry_ticks)),
         vms: system.vms().len() as u64,

@@ -322,3 +322,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn hypervisor_time_that_is_open_counts_in_a_report() {
+    let cpu = CpuStats::default();
+    cpu.start(100);
+    cpu.switching_from(100);
+    let totals = |now| cpu.snapshot(now, &mut ExitSnapshot::default());
+    assert_eq!((totals(150).hypervisor, totals(150).elapsed), (50, 50));
+    cpu.add_switching(60);
+    cpu.switching_from(160);
+    cpu.idle_begin(160);
+    assert_eq!((totals(200).hypervisor, totals(200).idle), (60, 40));
+    cpu.idle_end(200);
+    cpu.switching_from(200);
+    assert_eq!((totals(210).hypervisor, totals(210).idle, totals(210).elapsed), (70, 40, 110));
+    cpu.add_switching(10);
+    cpu.switching_ends();
+    assert_eq!(totals(500).hypervisor, 70);
+}

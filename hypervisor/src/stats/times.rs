@@ -176,6 +176,8 @@ pub struct CpuStats {
     idle: Counter,
     /// When the idle time that is open began; 0: it is not idle.
     idle_since: Counter,
+    /// Up to when hypervisor time that belongs to no exit has been added; 0: a guest runs, or its exit is handled.
+    switching_since: Counter,
     started: Counter,
     /// How often a vCPU was put on it.
     pub schedule_ins: Counter,
@@ -190,6 +192,7 @@ impl CpuStats {
             switching: Counter::new(),
             idle: Counter::new(),
             idle_since: Counter::new(),
+            switching_since: Counter::new(),
             started: Counter::new(),
             schedule_ins: Counter::new(),
         }
@@ -204,6 +207,18 @@ impl CpuStats {
     #[inline(always)]
     pub fn add_switching(&self, ticks: u64) {
         self.switching.add(ticks);
+    }
+
+    /// Hypervisor time that belongs to no exit is open from `now` ticks on: what is open when a report is made belongs into it.
+    #[inline(always)]
+    pub fn switching_from(&self, now: u64) {
+        self.switching_since.set(now);
+    }
+
+    /// A guest is entered: nothing is open.
+    #[inline(always)]
+    pub fn switching_ends(&self) {
+        self.switching_since.set(0);
     }
 
     /// The CPU has nothing to do from `now` ticks on.
@@ -227,10 +242,14 @@ impl CpuStats {
         exits.add(&self.exits);
         let since = self.idle_since.get();
         let open = if since == 0 { 0 } else { now.saturating_sub(since) };
+        let switching = match self.switching_since.get() {
+            from if since == 0 && from != 0 => now.saturating_sub(from),
+            _ => 0,
+        };
         CpuTotals {
             elapsed: now.saturating_sub(self.started.get()),
             guest: self.guest.get(),
-            hypervisor: self.exits.total_ticks().wrapping_add(self.switching.get()),
+            hypervisor: self.exits.total_ticks().wrapping_add(self.switching.get()).wrapping_add(switching),
             idle: self.idle.get().wrapping_add(open),
             schedule_ins: self.schedule_ins.get(),
         }
