@@ -114,6 +114,15 @@ fn row(outcome: &Outcome, row: &Row) -> Value {
         "exits_per_message": row.sample(|trial| trial.exits.total as f64 / trial.messages.max(1) as f64).mean(),
         "messages": mean(&|trial| trial.messages),
         "elapsed_s": sample(&row.sample(|trial| trial.elapsed_s)),
+        "host_cpu_s": sample(&row.sample(|trial| trial.host_cpu_s)),
+        "memory": {
+            "ram_bytes": mean(&|trial| trial.memory.memory_bytes),
+            "resident_bytes": mean(&|trial| trial.memory.resident_bytes),
+            "shared_bytes": mean(&|trial| trial.memory.shared_bytes),
+            "copied_pages": mean(&|trial| trial.memory.copied_pages),
+            "overhead_bytes": mean(&|trial| trial.memory.overhead_bytes),
+            "bundle_bytes": outcome.bundle_bytes,
+        },
         "vmid": vmid,
         "allocator_instructions": instructions,
         "vs_first": {
@@ -135,5 +144,6 @@ fn trial(trial: &Trial) -> Value {
         "exits": { "total": trial.exits.total, "by_reason": by_reason },
         "vmid": vmid,
         "elapsed_s": trial.elapsed_s,
+        "host_cpu_s": trial.host_cpu_s,
     })
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: the measurements, each a table and a JSON file with the same data.
 
+mod host;
 mod jobs;
 mod json;
 mod micro;
@@ -23,7 +24,7 @@ use crate::{interrupt, setup};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --setup 2 --trials 5 --json vmid.json\n  \
-    cargo xtask bench --load linux --vms 2 --vcpus 2\n  cargo xtask bench micro --deterministic\n  \
+    cargo xtask bench --load linux\n  cargo xtask bench --load linux --vms 2 --vcpus 2\n  cargo xtask bench micro --deterministic\n  \
     cargo xtask bench --cpus 4 --vms 12 --set vmid.bits=4 -- -d unimp\n\n\
     Times under emulation say nothing about hardware; counts and instructions are exact. Unless --threads asks for the \
     host's clock, executed instructions drive the clock of `vmid` with the messaging load."
@@ -62,7 +63,7 @@ pub struct BenchArgs {
     /// Let executed instructions drive the clock: one is one nanosecond, and runs repeat [default for vmid with --load messaging]
     #[arg(long)]
     pub deterministic: bool,
-    /// The emulator's threads: one for all CPUs, or one for each [default for Linux guests: multi; micro: single]
+    /// The emulator's threads: one for all CPUs, or one for each [default for Linux guests: single in setups 1 and 2, else multi; micro: single]
     #[arg(long, value_enum, conflicts_with = "deterministic")]
     pub threads: Option<Threads>,
     /// hackbench's groups

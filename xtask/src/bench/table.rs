@@ -7,6 +7,7 @@ use super::quantities::{ALLOCATOR, ticks_are_instructions};
 use super::trial::Trial;
 use super::vmid::{Outcome, Row};
 use crate::fit::short_hash;
+use crate::report::records::Memory;
 use crate::report::statistics::Sample;
 use crate::report::table::{Table, grouped, percent};
 
@@ -16,6 +17,7 @@ pub fn text(outcome: &Outcome) -> String {
     let _ = writeln!(text, "Setup {}: {}\n", outcome.setup.name, outcome.setup.describe());
     let _ = writeln!(text, "{}", main_table(&outcome.rows));
     let _ = writeln!(text, "{}", counters(outcome));
+    let _ = writeln!(text, "{}", memory(outcome));
     for sign in signs(outcome) {
         let _ =
             writeln!(text, "{} {}", if sign.seen { "as expected:" } else { "NOT AS EXPECTED:" }, sign.text);
@@ -34,6 +36,7 @@ fn main_table(rows: &[Row]) -> Table {
         "exits/message",
         "time vs first",
         "exits vs first",
+        "host CPU s",
     ];
     let mut table = Table::new(head);
     let time = |row: &Row| row.sample(|trial| trial.time_s);
@@ -55,6 +58,7 @@ fn main_table(rows: &[Row]) -> Table {
             ),
             against(&time),
             against(&exits),
+            with_error(&row.sample(|trial| trial.host_cpu_s), 1),
         ]);
     }
     table
@@ -96,6 +100,40 @@ fn counters(outcome: &Outcome) -> Table {
     line("exits".into(), &|trial| trial.exits.total);
     for name in reasons(rows) {
         line(format!("  {name}"), &|trial| reason(trial, &name));
+    }
+    table
+}
+
+/// What the VMs' memory took, and what it would have taken with a copy of its images for each VM and all of its RAM.
+fn memory(outcome: &Outcome) -> Table {
+    let mut table = Table::new([
+        "memory, MiB, mean of each trial",
+        "VMs' RAM",
+        "touched",
+        "of it private",
+        "of it shared",
+        "copied of images",
+        "hypervisor's, for VMs",
+        "taken in all",
+        "saved",
+    ]);
+    for row in &outcome.rows {
+        let mean = |of: &dyn Fn(&Memory) -> u64| row.sample(|trial| of(&trial.memory) as f64).mean();
+        let ram = mean(&|m| m.memory_bytes);
+        let taken = mean(&|m| m.resident_bytes + m.overhead_bytes) + outcome.bundle_bytes as f64;
+        let saved = ram + mean(&|m| m.overhead_bytes) + outcome.bundle_bytes as f64 - taken;
+        let mib = |bytes: f64| grouped(bytes / f64::from(1 << 20));
+        table.row([
+            row.policy.clone(),
+            mib(ram),
+            mib(mean(&|m| m.resident_bytes + m.shared_bytes)),
+            mib(mean(&|m| m.resident_bytes)),
+            mib(mean(&|m| m.shared_bytes)),
+            mib(mean(&|m| m.copied_pages * 4096)),
+            mib(mean(&|m| m.overhead_bytes)),
+            mib(taken),
+            format!("{} ({:.0} %)", mib(saved), 100.0 * saved / ram.max(1.0)),
+        ]);
     }
     table
 }

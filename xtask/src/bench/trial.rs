@@ -9,7 +9,7 @@ use super::setups::Setup;
 use crate::progress::Step;
 use crate::qemu::Launch;
 use crate::qemu::capture::{self, Captured, Limits};
-use crate::report::records::{Boot, Exits, Report, Vmid};
+use crate::report::records::{Boot, Exits, Memory, Report, Vmid};
 
 /// What one trial measured.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +26,10 @@ pub struct Trial {
     pub boot: Boot,
     /// Seconds that the hypervisor ran, by its clock.
     pub elapsed_s: f64,
+    /// Seconds of processor time that QEMU took on the host; 0 where they aren't known.
+    pub host_cpu_s: f64,
+    /// Memory of all VMs, as each had it at its end.
+    pub memory: Memory,
 }
 
 /// A guest's record of a run of hackbench.
@@ -97,6 +101,8 @@ pub fn measured(captured: &Captured, setup: &Setup) -> Result<Trial> {
         time_s: times.iter().sum::<f64>() / times.len() as f64,
         messages,
         exits: report.exits(),
+        memory: report.memory(),
+        host_cpu_s: captured.cpu_time.as_secs_f64(),
         vmid: report.vmid,
         boot: report.boot,
         elapsed_s: end.elapsed_ns as f64 / 1e9,

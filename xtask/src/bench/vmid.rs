@@ -5,12 +5,11 @@ use serde_json::Value;
 
 use super::setups::{Setup, policies};
 use super::trial::{self, Trial};
-use super::{BenchArgs, LoadName, jobs, json, table};
+use super::{BenchArgs, LoadName, host, jobs, json, table};
 use crate::fit::{self, Bundle};
 use crate::image::{self, Programs};
 use crate::progress::Progress;
 use crate::qemu::Launch;
-use crate::qemu::capture::Limits;
 use crate::report::statistics::Sample;
 use crate::scenario::Scenario;
 use crate::{paths, run};
@@ -45,6 +44,8 @@ pub struct Outcome {
     pub launch: Launch,
     /// The bundle's hash.
     pub bundle: String,
+    /// The bundle's size.
+    pub bundle_bytes: u64,
     /// The rows, in the policies' order.
     pub rows: Vec<Row>,
 }
@@ -125,6 +126,7 @@ fn measure(
     let launch = list.first().context("there is no trial to run")?.launch.clone();
 
     let at_once = if launch.machine.deterministic { jobs::DETERMINISTIC } else { 1 };
+    host::check_memory(&launch, at_once.min(list.len()))?;
     let results =
         jobs::all(list, at_once, |job| run_job(args, &setup, &policies[job.policy], job, progress))?;
     let mut rows: Vec<Row> =
@@ -132,7 +134,8 @@ fn measure(
     for (index, trial) in results.into_iter().enumerate() {
         rows[index % policies.len()].trials.push(trial);
     }
-    Ok(Outcome { setup, launch, bundle: bundle.hash, rows })
+    let bundle_bytes = bundle.bytes.len() as u64;
+    Ok(Outcome { setup, launch, bundle: bundle.hash, bundle_bytes, rows })
 }
 
 /// Runs one trial.
@@ -141,8 +144,7 @@ fn run_job(args: &BenchArgs, setup: &Setup, policy: &str, job: &Job, progress: &
     let name = format!("setup {}, {policy}, trial {number}", setup.name);
     let log = args.logs.as_ref().map(|logs| logs.join(format!("setup-{}-{policy}-{number}.log", setup.name)));
     let mut step = progress.step(&name);
-    let trial =
-        trial::run(&job.launch, setup, &Limits::default(), log.as_deref(), &mut step).context(name)?;
+    let trial = trial::run(&job.launch, setup, &setup.limits(), log.as_deref(), &mut step).context(name)?;
     step.done();
     Ok(trial)
 }
@@ -163,5 +165,5 @@ pub fn outcome_of(setup: Setup, rows: Vec<Row>) -> Outcome {
         memory: 1 << 30,
         boot,
     };
-    Outcome { setup, launch, bundle: "0123456789abcdef".repeat(4), rows }
+    Outcome { setup, launch, bundle: "0123456789abcdef".repeat(4), bundle_bytes: 30 << 20, rows }
 }

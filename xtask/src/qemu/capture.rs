@@ -93,6 +93,7 @@ pub fn capture(
     captured.elapsed = started.elapsed();
     let outcome = outcome.and_then(|()| end(&mut process, &errors, &captured, launch));
     process.kill();
+    captured.cpu_time = process.cpu_time().unwrap_or_default();
     match outcome {
         Ok(()) => Ok(captured),
         Err(error) => bail!("{error:#}\n{}", last_lines(&captured.lines)),

@@ -19,6 +19,8 @@ pub struct Captured {
     pub guests: Vec<(String, Value)>,
     /// How long QEMU ran on the host.
     pub elapsed: Duration,
+    /// Processor time that QEMU took on the host; 0 where it isn't known.
+    pub cpu_time: Duration,
     /// The last line of each VM, put together, by the VM's name.
     last: HashMap<String, String>,
     /// Records that aren't whole yet, by the VM's name, with what is wrong with them so far.

@@ -100,6 +100,9 @@ pub struct Tally {
     pub cpu: u64,
     /// The VM's state, of a VM.
     pub state: String,
+    /// The VM's memory, of a VM.
+    #[serde(flatten)]
+    pub memory: Memory,
     /// Since the CPU started, of a CPU.
     pub elapsed_ns: u64,
     /// Where the time went.
@@ -112,6 +115,22 @@ pub struct Tally {
     pub kicks: u64,
     /// Exits.
     pub exits: Exits,
+}
+
+/// A VM's memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Memory {
+    /// Its RAM.
+    pub memory_bytes: u64,
+    /// Of it, what it had for itself alone.
+    pub resident_bytes: u64,
+    /// Of it, what it shared with others.
+    pub shared_bytes: u64,
+    /// Pages of 4 KiB of images that it had copies of.
+    pub copied_pages: u64,
+    /// The hypervisor's memory for it.
+    pub overhead_bytes: u64,
 }
 
 /// The VMID allocator's counters.
@@ -233,6 +252,17 @@ impl Report {
             }
         }
         sum
+    }
+
+    /// Memory of all VMs.
+    pub fn memory(&self) -> Memory {
+        self.vms.values().fold(Memory::default(), |sum, vm| Memory {
+            memory_bytes: sum.memory_bytes + vm.memory.memory_bytes,
+            resident_bytes: sum.resident_bytes + vm.memory.resident_bytes,
+            shared_bytes: sum.shared_bytes + vm.memory.shared_bytes,
+            copied_pages: sum.copied_pages + vm.memory.copied_pages,
+            overhead_bytes: sum.overhead_bytes + vm.memory.overhead_bytes,
+        })
     }
 
     /// What doesn't add up; nothing in a sound report.
