@@ -14,7 +14,7 @@
 extern crate alloc;
 
 pub mod arch;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub mod boot;
 pub mod bundle;
 pub mod device;
@@ -25,7 +25,7 @@ pub mod platform;
 pub mod scheduler;
 pub mod stats;
 pub mod sync;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub mod system;
 pub mod vgic;
 pub mod vm;

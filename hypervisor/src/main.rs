@@ -57,7 +57,7 @@ mod el2 {
 
     #[panic_handler]
     fn panic(info: &PanicInfo<'_>) -> ! {
-        odometer::exit::fault::panicked(format_args!("{info}"))
+        odometer::exit::own_fault::panicked(format_args!("{info}"))
     }
 }
 

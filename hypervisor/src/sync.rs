@@ -26,8 +26,8 @@ impl RelaxStrategy for Yield {
 /// One turn of a loop that waits for another CPU.
 #[inline(always)]
 pub fn relax() {
-    #[cfg(target_os = "none")]
+    #[cfg(any(target_os = "none", test))]
     crate::arch::yield_cpu();
-    #[cfg(not(target_os = "none"))]
+    #[cfg(not(any(target_os = "none", test)))]
     core::hint::spin_loop();
 }

@@ -164,3 +164,6 @@ impl System {
         self.cpus.get(id.index())
     }
 }
+
+#[cfg(test)]
+pub(crate) mod fake;

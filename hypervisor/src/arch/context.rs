@@ -17,7 +17,7 @@ const SCTLR_EL1_RESET: u64 = 0x30d0_0800;
 #[repr(C, align(16))]
 #[derive(Clone)]
 pub struct FpState {
-    q: [u128; 32],
+    pub(super) q: [u128; 32],
     fpsr: u64,
     fpcr: u64,
 }

@@ -2,19 +2,15 @@
 
 use super::memory::Stacks;
 use crate::arch;
-use crate::arch::context::FaultArea;
 use crate::ids::{CpuId, IntId};
-use crate::memory::address::Pa;
 use crate::memory::stage2::Stage2Config;
 use crate::platform::gic::{Gic, GicError};
 use crate::platform::machine::{CpuNode, EnableMethod, Machine};
-use crate::scheduler::timers::Timers;
 use crate::scheduler::{Cpu, run};
 use crate::system::System;
 use crate::vgic::Vgic;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering;
 
 const CPU_ON: u32 = 0xc400_0003;
@@ -45,41 +41,7 @@ pub fn in_order(machine: &Machine<'_>) -> Vec<CpuNode> {
 
 /// Makes the structure of CPU `id`.
 pub fn make(system: &'static System, stacks: Stacks, id: CpuId, vcpus: usize) -> &'static Cpu {
-    let (stack, emergency) = stacks.of(id.index());
-    let (next_report, next_watch) = (first_report(system, id), first_watch(system));
-    Box::leak(Box::new(Cpu {
-        fault: FaultArea { stack: emergency, sp: 0, x: [0; 31] },
-        shared: &system.cpus[id.index()],
-        system,
-        vmid: system.vmids.cpu(id),
-        stack,
-        sgi_frame: Cell::new(Pa(0)),
-        bound: Cell::new(None),
-        resident: Cell::new(None),
-        fp_owner: Cell::new(None),
-        fp_used: Cell::new(false),
-        slice_end: Cell::new(0),
-        armed: Cell::new(u64::MAX),
-        guest_timer: Cell::new(u64::MAX),
-        next_report: Cell::new(next_report),
-        next_watch: Cell::new(next_watch),
-        housekeeping: Cell::new(next_report.min(next_watch)),
-        mark: Cell::new(0),
-        timers: RefCell::new(Timers::new(vcpus)),
-    }))
-}
-
-/// When CPU `id` prints its first periodic report: the boot CPU does, if that is asked for.
-fn first_report(system: &System, id: CpuId) -> u64 {
-    match system.report_ticks() {
-        Some(period) if id == CpuId::BOOT => arch::counter().saturating_add(period),
-        _ => u64::MAX,
-    }
-}
-
-/// When a CPU looks for stuck vCPUs first, if that is asked for.
-fn first_watch(system: &System) -> u64 {
-    system.watch_period().map_or(u64::MAX, |period| arch::counter().saturating_add(period))
+    Box::leak(Box::new(Cpu::new(system, id, stacks.of(id.index()), vcpus)))
 }
 
 /// The SGIs and PPIs that a CPU takes.

@@ -27,7 +27,7 @@ static HANDLERS: [Handler; 64] = {
 
 /// Synchronous exceptions of a guest.
 #[unsafe(no_mangle)]
-extern "C" fn exit_sync(mut held: Held) -> Held {
+pub extern "C-unwind" fn exit_sync(mut held: Held) -> Held {
     let start = arch::counter();
     let syndrome = Syndrome(arch::syndrome());
     let reason = HANDLERS[(syndrome.class() & 63) as usize](&mut held, syndrome);
@@ -36,7 +36,7 @@ extern "C" fn exit_sync(mut held: Held) -> Held {
 
 /// Physical interrupts while a guest runs.
 #[unsafe(no_mangle)]
-extern "C" fn exit_irq(mut held: Held) -> Held {
+pub extern "C-unwind" fn exit_irq(mut held: Held) -> Held {
     let start = arch::counter();
     let reason = interrupt::handle(&mut held);
     finish(held, reason, start)
@@ -44,14 +44,14 @@ extern "C" fn exit_irq(mut held: Held) -> Held {
 
 /// FIQs: group 0 interrupts, of which we have none.
 #[unsafe(no_mangle)]
-extern "C" fn exit_fiq(held: Held) -> Held {
+extern "C-unwind" fn exit_fiq(held: Held) -> Held {
     let start = arch::counter();
     finish(held, Reason::IrqOther, start)
 }
 
 /// An SError: the guest's own, as EL2's accesses are to memory and devices that exist. It can't go on.
 #[unsafe(no_mangle)]
-extern "C" fn exit_serror(held: Held) -> Held {
+extern "C-unwind" fn exit_serror(held: Held) -> Held {
     let start = arch::counter();
     life::fail(&held, "SError", None);
     finish(held, Reason::Serror, start)

@@ -7,15 +7,23 @@ pub mod id_registers;
 pub mod inject;
 pub mod syndrome;
 
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod abort;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod call;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod dispatch;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub mod fault;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub mod interrupt;
 #[cfg(target_os = "none")]
+pub mod own_fault;
+#[cfg(any(target_os = "none", test))]
 mod sysreg;
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(test)]
+pub(crate) use dispatch::{exit_irq, exit_sync};

@@ -2,11 +2,12 @@
 
 use super::queue::RunQueue;
 use super::timers::Timers;
-use crate::arch::context::FaultArea;
+use crate::arch::{self, context::FaultArea};
 use crate::ids::CpuId;
 use crate::memory::address::Pa;
 use crate::stats::CpuStats;
 use crate::sync::Mutex;
+use crate::system::System;
 use crate::vm::{Vcpu, Vm};
 use crate::vmid::CpuSlot;
 use core::cell::{Cell, RefCell};
@@ -58,7 +59,7 @@ pub struct Cpu {
     /// What others see of it.
     pub shared: &'static CpuShared,
     /// Everything else.
-    pub system: &'static crate::system::System,
+    pub system: &'static System,
     /// Its VMID slot.
     pub vmid: &'static CpuSlot,
     /// Top of its stack.
@@ -94,6 +95,36 @@ pub struct Cpu {
 const _: () = assert!(offset_of!(Cpu, fault) == 0);
 
 impl Cpu {
+    /// The structure of CPU `id` of a machine of `vcpus` vCPUs, with the tops of its stack and of its emergency stack.
+    pub fn new(system: &'static System, id: CpuId, stacks: (u64, u64), vcpus: usize) -> Cpu {
+        let (stack, emergency) = stacks;
+        let now = arch::counter();
+        // The boot CPU prints the periodic reports, if that is asked for.
+        let period = system.report_ticks().filter(|_| id == CpuId::BOOT);
+        let next_report = period.map_or(u64::MAX, |period| now.saturating_add(period));
+        let next_watch = system.watch_period().map_or(u64::MAX, |period| now.saturating_add(period));
+        Cpu {
+            fault: FaultArea { stack: emergency, sp: 0, x: [0; 31] },
+            shared: &system.cpus[id.index()],
+            system,
+            vmid: system.vmids.cpu(id),
+            stack,
+            sgi_frame: Cell::new(Pa(0)),
+            bound: Cell::new(None),
+            resident: Cell::new(None),
+            fp_owner: Cell::new(None),
+            fp_used: Cell::new(false),
+            slice_end: Cell::new(0),
+            armed: Cell::new(u64::MAX),
+            guest_timer: Cell::new(u64::MAX),
+            next_report: Cell::new(next_report),
+            next_watch: Cell::new(next_watch),
+            housekeeping: Cell::new(next_report.min(next_watch)),
+            mark: Cell::new(0),
+            timers: RefCell::new(Timers::new(vcpus)),
+        }
+    }
+
     /// This CPU's time is accounted up to `now`, and what follows belongs to no exit.
     #[inline(always)]
     pub fn set_mark(&self, now: u64) {

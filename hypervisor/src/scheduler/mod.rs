@@ -9,24 +9,26 @@
 //! Lost wake-ups are excluded by order: who wakes first leaves its interrupt or request, then reads the vCPU's state; who blocks
 //! first sets the state, then looks for interrupts and requests. All four are sequentially consistent.
 
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod cpu;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod housekeeping;
 mod idle;
 pub mod queue;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod switch;
+#[cfg(test)]
+mod tests;
 pub mod timers;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 mod wake;
 
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub use cpu::{Cpu, CpuShared};
 pub use idle::IdleMask;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub use switch::{attend, run};
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub use wake::{
     check_timers, follow_physical_timer, kick_arrived, notify, notify_index, notify_set, start, stop_vm,
     wake_blocked,

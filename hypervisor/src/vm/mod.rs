@@ -1,12 +1,12 @@
 //! A VM and its vCPUs: what it owns, and how it begins and ends.
 
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub mod access;
 pub mod device_tree;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub mod host;
 pub mod layout;
-#[cfg(target_os = "none")]
+#[cfg(any(target_os = "none", test))]
 pub mod life;
 pub mod load;
 pub mod pages;

@@ -1,0 +1,353 @@
+//! What stands for a guest: a list of things to do, one after the other, and a handler that takes every interrupt.
+
+use super::{HERE, Here, VIRTUAL_TIMER, here, step};
+use crate::arch::context::{Context, Held, TimerState};
+use crate::exit::{exit_irq, exit_sync, syndrome::class};
+use crate::ids::Vmid;
+use crate::system::fake::open_gic;
+use crate::vgic::ListRegisters;
+use crate::vgic::fake::{OPEN, SPURIOUS};
+use crate::vm::layout::RAM_BASE;
+use std::sync::atomic::Ordering;
+
+/// Where guests have their exception vectors.
+pub const VECTORS: u64 = 0x4000_0800;
+/// Where they are once they have set themselves up.
+const KERNEL: u64 = 0x4010_0000;
+/// PSTATE.I.
+const PSTATE_I: u64 = 1 << 7;
+/// IL: the instruction that trapped is 32 bits wide.
+const IL: u64 = 1 << 25;
+
+/// Something that a guest does.
+#[derive(Clone, Debug)]
+pub enum Do {
+    /// Computes for so many ticks, at least.
+    Spin(u64),
+    /// Arms its virtual timer, to expire in so many ticks; with IMASK or without.
+    Arm {
+        /// From now.
+        ticks: u64,
+        /// CNTV_CTL_EL0.IMASK.
+        masked: bool,
+    },
+    /// Arms its virtual timer and waits until that has interrupted.
+    Sleep(u64),
+    /// Sends an SGI to the vCPUs in a mask.
+    Send(u32, u64),
+    /// WFI until an interrupt has come so often in all.
+    Await(u32, u64),
+    /// The same, spinning.
+    SpinUntil(u32, u64),
+    /// PSTATE.I.
+    Mask(bool),
+    /// Uses an FP/SIMD register, which must be as it left it.
+    Fp,
+    /// Uses a key of pointer authentication, which must be as it left it.
+    Pauth,
+    /// An instruction that traps.
+    Trap(Trap),
+    /// `x0` of the last instruction that trapped must be this.
+    Expect(u64),
+    /// Keeps `x0` of the last instruction that trapped, for the test.
+    Note,
+    /// Waits until the VM is reset.
+    UntilReset,
+    /// All registers must be as they were when the last instruction trapped.
+    ExpectUnchanged,
+    /// ESR_EL1 of the exception that the last instruction that trapped ended in; `None`: in none.
+    ExpectException(Option<u64>),
+    /// So often must an interrupt have come.
+    ExpectArrivals(u32, u64),
+    /// Spins until another vCPU, by its number in the machine, has done all that it has to do.
+    SpinUntilDone(u32),
+    /// A physical interrupt that is nobody's rises, and stays until it is disabled.
+    Stray(u32),
+    /// Sets its GIC up, as after a reset.
+    OpenGic,
+}
+
+/// An instruction that traps: what EL2 finds.
+#[derive(Clone, Copy, Debug)]
+pub struct Trap {
+    /// ESR_EL2.
+    pub syndrome: u64,
+    /// x0 to x3.
+    pub x: [u64; 4],
+    /// The address of an abort, virtual and intermediate physical alike.
+    pub address: u64,
+}
+
+impl Do {
+    /// CPU_ON of the VM's vCPU `index`.
+    pub fn cpu_on(index: u64) -> Do {
+        Do::hvc([0xc400_0003, index, RAM_BASE.0, 0])
+    }
+
+    /// CPU_OFF.
+    pub fn cpu_off() -> Do {
+        Do::hvc([0x8400_0002, 0, 0, 0])
+    }
+
+    /// SYSTEM_RESET.
+    pub fn system_reset() -> Do {
+        Do::hvc([0x8400_0009, 0, 0, 0])
+    }
+
+    /// HVC with a function and three arguments.
+    pub fn hvc(x: [u64; 4]) -> Do {
+        Do::Trap(Trap { syndrome: u64::from(class::HVC) << 26 | IL, x, address: 0 })
+    }
+
+    /// SMC with a function and three arguments.
+    pub fn smc(x: [u64; 4]) -> Do {
+        Do::Trap(Trap { syndrome: u64::from(class::SMC) << 26 | IL, x, address: 0 })
+    }
+
+    /// SYSTEM_OFF.
+    pub fn system_off() -> Do {
+        Do::hvc([0x8400_0008, 0, 0, 0])
+    }
+
+    /// A trapped MSR or MRS of x0, or with `rt`.
+    pub fn sysreg(iss: u64, x0: u64) -> Do {
+        Do::Trap(Trap { syndrome: u64::from(class::SYSREG) << 26 | IL | iss, x: [x0, 0, 0, 0], address: 0 })
+    }
+
+    /// A data abort at `address`, with what the syndrome says of the access.
+    pub fn access(iss: u64, address: u64, x0: u64) -> Do {
+        Do::Trap(Trap { syndrome: u64::from(class::DATA_ABORT) << 26 | IL | iss, x: [x0, 1, 2, 3], address })
+    }
+}
+
+/// A vCPU's guest.
+#[derive(Debug, Default)]
+pub struct Guest {
+    program: Vec<Do>,
+    at: usize,
+    /// How often each interrupt has come.
+    pub arrivals: Vec<u64>,
+    /// What [`Do::Note`] has kept.
+    pub notes: Vec<u64>,
+    spin_end: Option<u64>,
+    /// How often the timer had interrupted when it went to sleep.
+    asleep: Option<u64>,
+    /// What it has left in its FP register.
+    fp: u128,
+    key: u64,
+    uses_key: bool,
+    /// PSTATE.I.
+    masked: bool,
+    /// ESR_EL1 of the exception that its last trap ended in.
+    exception: Option<u64>,
+    /// Registers when it last trapped.
+    x: [u64; 31],
+}
+
+impl Guest {
+    /// A guest that does all of `program` and then waits for ever.
+    pub fn new(program: Vec<Do>) -> Guest {
+        Guest { program, arrivals: vec![0; 96], ..Guest::default() }
+    }
+
+    /// Whether it has come to its end.
+    pub fn is_done(&self) -> bool {
+        self.at == self.program.len()
+    }
+
+    /// How far it has come.
+    pub fn at(&self) -> usize {
+        self.at
+    }
+}
+
+/// Executes guests on this CPU, for ever.
+pub fn enter(context: *mut Context) -> ! {
+    // SAFETY: the caller hands over a loaded vCPU's context.
+    let mut held = unsafe { Held::of((*context).vcpu) }.expect("a context");
+    loop {
+        step();
+        held = if here(|here| here.pending()).is_some() { exit_irq(held) } else { execute(held) };
+    }
+}
+
+/// What must hold whenever a guest executes something.
+fn check(here: &Here, held: &Held) {
+    let vcpu = held.vcpu;
+    let vttbr = here.vttbr.get();
+    let vmid = Vmid((vttbr >> 48) as u16);
+    assert_ne!(vmid.0, 0, "a guest runs under VMID 0");
+    assert_eq!(Some(vmid), vcpu.vm.vmid.vmid(), "a guest runs under a VMID that is not its VM's");
+    assert_eq!(
+        vttbr & 0xffff_ffff_fffe,
+        vcpu.vm.root.load(Ordering::Relaxed),
+        "a guest runs on another's tables"
+    );
+    here.lrs.check();
+    let machine = here.machine.get().expect("a machine");
+    machine.tlbs().run(here.index.get(), vmid, vcpu.vm.id, vcpu.index);
+}
+
+/// One instruction.
+fn execute(mut held: Held) -> Held {
+    let trap = HERE.with(|here| {
+        check(here, &held);
+        here.el1.borrow_mut().vbar = VECTORS;
+        // A kernel that has opened its CPU interface.
+        if here.lrs.vmcr() != OPEN {
+            here.lrs.set_vmcr(OPEN);
+        }
+        instruction(here, &mut held)
+    });
+    let Some(syndrome) = trap else { return held };
+    HERE.with(|here| here.syndrome.set(syndrome));
+    exit_sync(held)
+}
+
+/// What the guest does next: the syndrome, if that traps.
+fn instruction(here: &Here, held: &mut Held) -> Option<u64> {
+    let machine = here.machine.get().expect("a machine");
+    let now = machine.now();
+    let mut guard = machine.guest(held.vcpu.global);
+    let guest = &mut *guard;
+    let mut el1 = here.el1.borrow_mut();
+    if el1.elr_el2.wrapping_sub(VECTORS) < 0x800 {
+        // The handler of a synchronous exception goes on behind the instruction.
+        guest.exception = Some(el1.esr);
+        el1.elr_el2 = el1.elr + 4;
+        el1.spsr_el2 = el1.spsr;
+    }
+    if el1.elr_el2 == RAM_BASE.0 {
+        // A kernel has set itself up.
+        el1.elr_el2 = KERNEL;
+        el1.spsr_el2 &= !PSTATE_I;
+        guest.masked = false;
+        guest.arrivals.fill(0);
+        guest.at += usize::from(matches!(guest.program.get(guest.at), Some(Do::UntilReset)));
+    }
+    assert_eq!(el1.spsr_el2 & PSTATE_I != 0, guest.masked, "the interrupt mask is not as the guest left it");
+    if !guest.masked && here.lrs.signalled() {
+        let intid = here.lrs.acknowledge();
+        assert_ne!(intid, SPURIOUS);
+        guest.arrivals[intid as usize] += 1;
+        if intid == VIRTUAL_TIMER {
+            here.virtual_timer.set(TimerState::default());
+        }
+        here.lrs.end(intid);
+        return None;
+    }
+    let Some(what) = guest.program.get(guest.at) else {
+        return Some(u64::from(class::WFX) << 26 | IL);
+    };
+    match *what {
+        Do::Spin(ticks) => {
+            let end = *guest.spin_end.get_or_insert(now + ticks);
+            if now >= end {
+                guest.spin_end = None;
+                guest.at += 1;
+            }
+        }
+        Do::Arm { ticks, masked } => {
+            let cval = now - here.cntvoff.get() + ticks;
+            here.virtual_timer.set(TimerState { ctl: 1 | u64::from(masked) << 1, cval });
+            guest.at += 1;
+        }
+        Do::Sleep(ticks) => {
+            let timers = guest.arrivals[VIRTUAL_TIMER as usize];
+            match guest.asleep {
+                None => {
+                    let cval = now - here.cntvoff.get() + ticks;
+                    here.virtual_timer.set(TimerState { ctl: 1, cval });
+                    guest.asleep = Some(timers);
+                }
+                Some(before) if before == timers => return Some(u64::from(class::WFX) << 26 | IL),
+                Some(_) => {
+                    guest.asleep = None;
+                    guest.at += 1;
+                }
+            }
+        }
+        Do::Send(intid, targets) => {
+            guest.at += 1;
+            held.x[0] = u64::from(intid) << 24 | targets;
+            // MSR ICC_SGI1R_EL1, X0 (op0 3, op1 0, CRn 12, CRm 11, op2 5).
+            return Some(u64::from(class::SYSREG) << 26 | IL | 3 << 20 | 5 << 17 | 12 << 10 | 11 << 1);
+        }
+        Do::Await(intid, times) if guest.arrivals[intid as usize] < times => {
+            return Some(u64::from(class::WFX) << 26 | IL);
+        }
+        Do::SpinUntil(intid, times) if guest.arrivals[intid as usize] < times => {}
+        Do::Await(..) | Do::SpinUntil(..) => guest.at += 1,
+        Do::Mask(on) => {
+            guest.masked = on;
+            el1.spsr_el2 = (el1.spsr_el2 & !PSTATE_I) | (u64::from(on) * PSTATE_I);
+            guest.at += 1;
+        }
+        Do::Fp => {
+            if here.fp_traps.get() {
+                return Some(u64::from(class::FP) << 26 | IL);
+            }
+            assert_eq!(here.fp.get(), guest.fp, "another's FP register");
+            guest.fp += 1 + u128::from(held.vcpu.global) * 1000;
+            here.fp.set(guest.fp);
+            guest.at += 1;
+        }
+        Do::Pauth => {
+            if here.pauth_traps.get() {
+                assert!(!guest.uses_key, "traps again after the first use");
+                guest.uses_key = true;
+                return Some(u64::from(class::PAUTH) << 26 | IL);
+            }
+            assert_eq!(here.pauth_keys.get()[0], guest.key, "another's key");
+            guest.key += 1 + u64::from(held.vcpu.global) * 1000;
+            here.pauth_keys.set([guest.key; 10]);
+            guest.at += 1;
+        }
+        Do::Trap(Trap { syndrome, x, address }) => {
+            guest.at += 1;
+            guest.exception = None;
+            held.x[..4].copy_from_slice(&x);
+            guest.x = held.x;
+            here.fault_address.set(address);
+            here.fault_ipa.set(address);
+            if syndrome >> 26 == u64::from(class::HVC) {
+                // The preferred return address of an HVC is behind it.
+                el1.elr_el2 += 4;
+            }
+            return Some(syndrome);
+        }
+        Do::Expect(x0) => {
+            assert_eq!(held.x[0], x0, "x0 after step {}", guest.at);
+            guest.at += 1;
+        }
+        Do::Note => {
+            guest.notes.push(held.x[0]);
+            guest.at += 1;
+        }
+        Do::UntilReset => return Some(u64::from(class::WFX) << 26 | IL),
+        Do::ExpectUnchanged => {
+            assert_eq!(held.x, guest.x, "registers after step {}", guest.at);
+            guest.at += 1;
+        }
+        Do::ExpectException(expected) => {
+            assert_eq!(guest.exception, expected, "exception at step {}", guest.at);
+            guest.at += 1;
+        }
+        Do::ExpectArrivals(intid, times) => {
+            assert_eq!(guest.arrivals[intid as usize], times, "interrupts {intid} at step {}", guest.at);
+            guest.at += 1;
+        }
+        Do::SpinUntilDone(other) => {
+            guest.at += usize::from(machine.guest(other).is_done());
+        }
+        Do::Stray(intid) => {
+            here.stray.set(Some(intid));
+            guest.at += 1;
+        }
+        Do::OpenGic => {
+            open_gic(held.vcpu.vm);
+            guest.at += 1;
+        }
+    }
+    None
+}
