@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{bench, image, run, setup, test};
+use crate::{bench, image, matrix, run, setup, test};
 
 /// Odometer's host tool: set up, build, run, bench and test.
 #[derive(Debug, Parser)]
@@ -27,6 +27,8 @@ pub enum Command {
     Run(run::RunArgs),
     /// Measure: VMID policies under many VMs (`vmid`, the default) or single operations (`micro`)
     Bench(bench::BenchArgs),
+    /// Boot Debian's kernels as guests, each on several CPU models with 1 to 8 vCPUs
+    Matrix(matrix::MatrixArgs),
     /// Run the tests: on the host, in loom, and on QEMU
     Test(test::TestArgs),
 }
@@ -38,6 +40,7 @@ pub fn run() -> Result<ExitCode> {
         Command::Build(args) => image::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Matrix(args) => matrix::run(&args),
         Command::Test(args) => test::run(&args),
     }
 }

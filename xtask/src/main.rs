@@ -10,6 +10,7 @@ mod fit;
 mod image;
 mod interrupt;
 mod linux;
+mod matrix;
 mod paths;
 mod progress;
 mod qemu;

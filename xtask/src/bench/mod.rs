@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
+use crate::linux::Release;
 use crate::scenario::{self, size};
 use crate::{interrupt, setup};
 
@@ -36,6 +37,9 @@ pub struct BenchArgs {
     /// What the guests do (vmid)
     #[arg(long, value_enum, default_value_t = LoadName::Messaging)]
     pub load: LoadName,
+    /// The kernel of Linux guests [default: 6.1-cloud]
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub kernel: Option<Release>,
     /// Only this setup (vmid): 1 is 128 CPUs and 128 VMs, 2 is 8 CPUs, 40 VMs and 4-bit VMIDs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2))]
     pub setup: Option<u32>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::{BenchArgs, LoadName, Threads};
-use crate::linux::{self, Hackbench, LinuxGuest};
+use crate::linux::{self, Hackbench, LinuxGuest, Release};
 use crate::qemu::capture::Limits;
 use crate::run;
 use crate::scenario::{Kernel, Machine, Scenario, Vm};
@@ -38,6 +38,8 @@ pub struct Setup {
     pub load: LoadName,
     /// hackbench's parameters.
     pub hackbench: Hackbench,
+    /// The kernel of Linux guests.
+    pub release: Release,
     /// What Linux guests boot from, once it has been fetched.
     pub linux: Option<LinuxGuest>,
 }
@@ -55,6 +57,7 @@ impl Setup {
             threads: None,
             load: LoadName::Messaging,
             hackbench: Hackbench { groups: 1, fds: 4, loops: 20, size: MESSAGE_BYTES, runs: 5 },
+            release: Release::default(),
             linux: None,
         }
     }
@@ -128,6 +131,11 @@ impl Setup {
         set(&mut self.hackbench.loops, args.loops);
         set(&mut self.hackbench.runs, args.runs);
         self.memory = args.memory.unwrap_or(self.memory);
+        ensure!(
+            args.kernel.is_none() || self.load == LoadName::Linux,
+            "--kernel chooses the kernel of Linux guests; add --load linux, or leave it out"
+        );
+        self.release = args.kernel.unwrap_or_default();
         let Hackbench { groups, fds, loops, runs, .. } = self.hackbench;
         ensure!(
             [groups, fds, loops, runs].iter().all(|number| (1..=100_000).contains(number)),
@@ -148,7 +156,7 @@ impl Setup {
     /// Packages that can't be had.
     pub fn fetch(&mut self) -> Result<()> {
         if self.load == LoadName::Linux {
-            let linux = linux::guest(&self.hackbench).context("Linux guests")?;
+            let linux = linux::guest(&self.hackbench, self.release).context("Linux guests")?;
             if self.memory == 0 {
                 self.memory = linux.memory;
             }
@@ -285,6 +293,8 @@ mod tests {
         assert_eq!(setups[0].options[0], ("vmid.bits".to_string(), "6".to_string()));
         assert_eq!(policies(&args("--set vmid.policy=clear")), ["clear"]);
         assert!(Setup::wanted(&args("--fds 0")).is_err());
+        assert!(Setup::wanted(&args("--kernel 6.12-rt")).is_err());
+        assert_eq!(Setup::wanted(&args("--load linux --kernel 6.12-rt")).unwrap()[0].release, Release::Rt612);
         assert_eq!(Setup::wanted(&args("--load linux --vms 2 --vcpus 2")).unwrap()[0].name, "linux");
     }
 

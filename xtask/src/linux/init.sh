@@ -4,6 +4,7 @@
 #   odometer.runs=N               how often (1)
 #   odometer.messages=N           messages in a run, repeated in each line (0: not said)
 #   odometer.exec="COMMANDS"      runs them in a shell, says whether the last one succeeded, powers off
+#   odometer.about                prints a line about the kernel that runs, powers off
 #   odometer.console=hvc0         output (and the shell) goes there, to the virtio-console
 #   odometer.address=10.0.0.1/24  the address of eth0, the virtio-net
 #   odometer.shell                a shell on the console; leaving it powers off (also when nothing else is asked for)
@@ -18,7 +19,7 @@ mount -t tmpfs tmpfs /tmp
 # Virtio devices, where there are some. Debian has their drivers as modules.
 set -- /proc/device-tree/virtio_mmio*
 if [ -e "$1" ]; then
-    for module in virtio_ring virtio virtio_mmio virtio_console virtio_blk failover net_failover virtio_net; do
+    for module in virtio_ring virtio virtio_mmio virtio_console virtio_blk failover net_failover dimlib virtio_net; do
         [ -f "/lib/modules/$module.ko" ] && insmod "/lib/modules/$module.ko"
     done
 fi
@@ -56,6 +57,7 @@ commands=$(value odometer.exec)
 options=$(value odometer.hackbench)
 runs=$(value odometer.runs)
 messages=$(value odometer.messages)
+about=$(echo "$command_line" | grep -w odometer.about)
 
 if [ -n "$commands" ]; then
     if sh -c "$commands"; then ok=true; else ok=false; fi
@@ -80,8 +82,18 @@ elif [ -n "$options" ]; then
         run=$((run + 1))
     done
     echo "@guest {\"schema\":1,\"kind\":\"end\",\"ok\":$all}"
+elif [ "$about" ]; then
+    # Also what the kernel has complained about since it booted.
+    page=$(grep -m 1 KernelPageSize /proc/self/smaps | tr -dc 0-9)
+    complaints=$(dmesg | grep -c -E 'WARNING: |kernel BUG|Internal error|Unable to handle|Call trace|stall.*detected|detected.*stall|soft lockup')
+    features=$(sed -n 's/^Features.*: //p' /proc/cpuinfo | sed q)
+    echo "@guest {\"schema\":1,\"kind\":\"about\",\"release\":\"$(uname -r)\",\"cpus\":$(nproc),\"page_kib\":$page,\"complaints\":$complaints,\"features\":\"$features\"}"
+    [ "$complaints" -eq 0 ] || dmesg
+    echo "@guest {\"schema\":1,\"kind\":\"end\",\"ok\":true}"
 else
     echo "Linux $(uname -r) on $(nproc) CPUs, $(sed -n 's/MemTotal: *//p' /proc/meminfo). hackbench is here; leave the shell to power off."
     setsid cttyhack sh -l
 fi
+# Powering off doesn't wait for what the terminal still has to send; changing its settings does (TCSADRAIN).
+stty sane 2>/dev/null
 poweroff -f

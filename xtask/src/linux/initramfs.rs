@@ -28,16 +28,17 @@ const MODULES: &[&str] = &[
     "virtio_blk",
     "failover",
     "net_failover",
+    "dimlib",
     "virtio_net",
 ];
 /// Opened by name when a thread ends: without it glibc aborts in thread mode (`-T`).
 const OPENED_LATER: &[&str] = &["libgcc_s.so.1"];
 
-/// Builds the archive from packages unpacked in `root`.
+/// Builds the archive from packages unpacked in `root`, with the modules of the kernel unpacked in `kernel`.
 ///
 /// # Errors
 /// A package lacks a file that is needed.
-pub fn build(root: &Path) -> Result<Vec<u8>> {
+pub fn build(root: &Path, kernel: &Path) -> Result<Vec<u8>> {
     let busybox = first(root, &["bin/busybox", "usr/bin/busybox"])?;
     let hackbench = first(root, &["usr/bin/hackbench"])?;
     let libraries = libraries::closure(&hackbench, OPENED_LATER, root)?;
@@ -62,7 +63,7 @@ pub fn build(root: &Path) -> Result<Vec<u8>> {
         archive.link(&format!("bin/{applet}"), "busybox")?;
     }
     archive.file("bin/hackbench", 0o755, &read(&hackbench)?)?;
-    for (name, module) in modules(root)? {
+    for (name, module) in modules(kernel)? {
         archive.file(&format!("lib/modules/{name}.ko"), 0o644, &module)?;
     }
     for (path, file) in &libraries {
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = build(Path::new("/nonexistent")).unwrap_err();
+        let error = build(Path::new("/nonexistent"), Path::new("/nonexistent")).unwrap_err();
         assert!(error.to_string().contains("busybox"), "{error}");
     }
 
@@ -125,7 +126,7 @@ mod tests {
     fn init_uses_only_commands_that_are_there() {
         for command in [
             "mount", "mkdir", "cat", "sed", "cut", "uname", "nproc", "setsid", "cttyhack", "poweroff",
-            "insmod", "ip",
+            "insmod", "ip", "grep", "tr", "dmesg", "stty",
         ] {
             assert!(APPLETS.contains(&command), "{command}");
         }

@@ -6,12 +6,14 @@ mod cpio;
 mod initramfs;
 mod libraries;
 mod packages;
+mod release;
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 
 pub use packages::{Packages, ensure as packages};
+pub use release::Release;
 
 /// Memory for a guest: the kernel is content with less (see docs/linux-guests.md), hackbench with few groups, too.
 pub const MEMORY: u64 = 96 << 20;
@@ -67,22 +69,31 @@ pub struct LinuxGuest {
     pub description: String,
 }
 
+/// The kernel's command line of a guest that says what it is (a record of kind `about`) and powers off.
+pub fn append_about() -> String {
+    append_words("odometer.about")
+}
+
 /// The kernel's command line: `hackbench` runs and then the guest powers off; without it there is a shell.
 ///
 /// `quiet` because console output is an exit for each character, `cryptomgr.notests` because the kernel's tests of its
 /// own ciphers are a third of an emulated boot, `cma=0` because the kernel would set aside memory for devices that aren't
 /// there.
 pub fn append(hackbench: Option<&Hackbench>) -> String {
-    let work = hackbench.map_or_else(|| "odometer.shell".to_owned(), Hackbench::words);
+    append_words(&hackbench.map_or_else(|| "odometer.shell".to_owned(), Hackbench::words))
+}
+
+/// The kernel's command line, `work` for our init.
+fn append_words(work: &str) -> String {
     format!("console=ttyAMA0 quiet cma=0 cryptomgr.notests {work}")
 }
 
-/// A guest that runs hackbench; packages are fetched when they are missing.
+/// A guest with this kernel that runs hackbench; packages are fetched when they are missing.
 ///
 /// # Errors
 /// As [`packages()`].
-pub fn guest(load: &Hackbench) -> Result<LinuxGuest> {
-    let Packages { kernel, initrd, description } = packages()?;
+pub fn guest(load: &Hackbench, release: Release) -> Result<LinuxGuest> {
+    let Packages { kernel, initrd, description } = packages(release)?;
     Ok(LinuxGuest { kernel, initrd, append: append(Some(load)), memory: MEMORY, description })
 }
 

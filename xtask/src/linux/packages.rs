@@ -1,21 +1,21 @@
 //! Debian's arm64 packages for Linux guests, fetched and unpacked under `target/`.
 //!
-//! The release is fixed, so that everybody measures the same kernel series: Debian 12 with Linux 6.1.
+//! The release is fixed, so that everybody measures the same kernel series: Debian 12, with Linux 6.1, and the later kernels
+//! that its backports have ([`Release`]).
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 
 use super::initramfs;
+use super::release::Release;
 use crate::paths;
 use crate::setup::Apt;
 
-/// The Debian release that guests are made of.
-const SUITE: &str = "bookworm";
-/// The package that depends on the newest kernel for virtual machines.
-const KERNEL: &str = "linux-image-cloud-arm64";
-/// Programs and the libraries that they need.
+/// Programs and the libraries that they need; they are fetched together with the default kernel.
 const PROGRAMS: [&str; 5] = ["busybox-static", "rt-tests", "libc6", "libgcc-s1", "libnuma1"];
+
 /// A kernel and an initramfs made of Debian's packages.
 #[derive(Debug, Clone)]
 pub struct Packages {
@@ -31,44 +31,67 @@ pub struct Packages {
 ///
 /// # Errors
 /// No apt, no network, or a package lacks what is expected in it.
-pub fn ensure() -> Result<Packages> {
+pub fn ensure(release: Release) -> Result<Packages> {
+    // Two system tests may want the same at once.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|broken| broken.into_inner());
     let dir = paths::kept("linux")?;
-    // Written last, so that an interrupted fetch starts again.
-    let list = dir.join("packages.txt");
-    let root = dir.join("root");
-    let description = match std::fs::read_to_string(&list) {
-        Ok(text) if root.exists() => text.trim().to_owned(),
-        _ => {
-            let description = fetch(&dir)?;
-            replace(&list, description.as_bytes())?;
-            description
-        }
-    };
+    let programs = unpacked(&dir, &dir, Release::default(), &PROGRAMS)?;
+    let own = if release == Release::default() { dir.clone() } else { dir.join(release.name()) };
+    let mut description = programs.clone();
+    if release != Release::default() {
+        let kernel = unpacked(&dir, &own, release, &[])?;
+        // The default kernel comes first in the list, and is not part of this guest.
+        let rest = programs.split_once(", ").map_or("", |(_, rest)| rest);
+        description = format!("{kernel}, {rest}");
+    }
+    let root = own.join("root");
     let kernel = kernel_in(&root).context("the kernel's package has no vmlinuz")?;
     // A name that doesn't change with the version, for scenario files.
-    let link = dir.join("vmlinuz");
+    let link = own.join("vmlinuz");
     if std::fs::read_link(&link).ok().as_deref() != Some(&*kernel) {
         // Mostly there is none yet.
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(&kernel, &link).with_context(|| format!("making {}", link.display()))?;
     }
     // Made anew each time (it takes some milliseconds), so that a change of ours is never missed.
-    let initrd = dir.join("initramfs.cpio");
-    replace(&initrd, &initramfs::build(&root)?)?;
+    let initrd = own.join("initramfs.cpio");
+    replace(&initrd, &initramfs::build(&dir.join("root"), &root)?)?;
     Ok(Packages { kernel, initrd, description })
 }
 
+/// Sees to it that a kernel's package, and `more`, are unpacked in `own`/root; returns names and versions. Package lists
+/// are kept in `dir`, for each archive once.
+fn unpacked(dir: &Path, own: &Path, release: Release, more: &[&str]) -> Result<String> {
+    // Written last, so that an interrupted fetch starts again.
+    let list = own.join("packages.txt");
+    match std::fs::read_to_string(&list) {
+        Ok(text) if own.join("root").exists() => Ok(text.trim().to_owned()),
+        _ => {
+            std::fs::create_dir_all(own).with_context(|| format!("cannot create {}", own.display()))?;
+            let description = fetch(dir, own, release, more)?;
+            replace(&list, description.as_bytes())?;
+            Ok(description)
+        }
+    }
+}
+
 /// Fetches and unpacks; returns names and versions.
-fn fetch(dir: &Path) -> Result<String> {
-    eprintln!("setup: fetching Debian's arm64 kernel, busybox and rt-tests (about 25 MB, once)");
-    let suites = [SUITE, "bookworm-updates", "bookworm-security"];
-    let apt = Apt::for_architecture(&dir.join("apt"), &suites, "arm64")?;
+fn fetch(dir: &Path, own: &Path, release: Release, more: &[&str]) -> Result<String> {
+    eprintln!(
+        "setup: fetching Debian's arm64 packages {} (once)",
+        [&[release.package()], more].concat().join(", ")
+    );
+    let suites = release.suites();
+    // The main archive's lists have always been in `apt`.
+    let lists = if suites.len() == 1 { format!("apt-{}", suites[0]) } else { "apt".to_owned() };
+    let apt = Apt::for_architecture(&dir.join(lists), suites, "arm64")?;
     apt.update()?;
     // The package of that name is empty: it depends on the kernel's own, which has its version in its name.
-    let kernel = apt.dependencies(KERNEL)?;
+    let kernel = apt.dependencies(release.package())?;
     let kernel = kernel.into_iter().find(|name| name.starts_with("linux-image-"));
-    let mut names = vec![kernel.with_context(|| format!("{KERNEL} depends on no kernel"))?];
-    names.extend(PROGRAMS.map(str::to_owned));
+    let mut names = vec![kernel.with_context(|| format!("{} depends on no kernel", release.package()))?];
+    names.extend(more.iter().map(|name| (*name).to_owned()));
     let mut description = Vec::new();
     for name in &names {
         let version = apt
@@ -76,7 +99,7 @@ fn fetch(dir: &Path) -> Result<String> {
             .with_context(|| format!("the Debian mirror has no package {name} for arm64"))?;
         description.push(format!("{name} {version}"));
     }
-    apt.unpack(&names, dir)?;
+    apt.unpack(&names, own)?;
     Ok(description.join(", "))
 }
 

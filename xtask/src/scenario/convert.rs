@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
+use crate::linux::{self, Release};
+
 use super::problem::Problem;
 use super::read::{Raw, RawMachine, RawSize, RawVm, options};
 use super::{Disk, Kernel, MAX_CPUS, MAX_VCPUS, MAX_VMS, Machine, OWN_GUEST, Scenario, Vm, kernel, size};
@@ -76,8 +78,20 @@ fn machine(raw: &RawMachine, problems: &mut Vec<Problem>) -> Machine {
 /// A `[[vm]]`; `None` if something of it is missing.
 fn vm(index: usize, raw: &RawVm, files: &mut Files<'_>, problems: &mut Vec<Problem>) -> Option<Vm> {
     let key = |name: &str| format!("vm.{index}.{name}");
+    let mut initramfs = None;
     let kernel = match &raw.kernel {
-        Some(file) => files.kernel(&key("kernel"), file, problems),
+        Some(file) => match Release::of_scenario(file) {
+            Ok(None) => files.kernel(&key("kernel"), file, problems),
+            Ok(Some(release)) => files.debian(&key("kernel"), release, problems).map(|(kernel, initrd)| {
+                initramfs = Some(initrd);
+                kernel
+            }),
+            Err(error) => {
+                let remedy = "name one of these, or write \"./NAME\" for a file";
+                problems.push(Problem::new(key("kernel"), error.to_string(), remedy));
+                None
+            }
+        },
         None => {
             let remedy = "add kernel = \"FILE\", or kernel = \"guest\" for Odometer's own";
             problems.push(Problem::new(key("kernel"), "is missing", remedy));
@@ -136,7 +150,7 @@ fn vm(index: usize, raw: &RawVm, files: &mut Files<'_>, problems: &mut Vec<Probl
         kernel: kernel?,
         load: load?,
         entry: entry?,
-        ramdisk: transpose(ramdisk)?,
+        ramdisk: transpose(ramdisk)?.or(initramfs),
         device_tree: transpose(device_tree)?,
         disk: transpose(disk)?.map(|image| Disk { image, read_only }),
         console: raw.console.unwrap_or(false),
@@ -215,6 +229,23 @@ impl Files<'_> {
         let kernel = kernel.ok()?;
         self.kernels.insert(path, Arc::clone(&kernel));
         Some(kernel)
+    }
+
+    /// A kernel of Debian's, with an initramfs for it.
+    fn debian(
+        &mut self,
+        key: &str,
+        release: Release,
+        problems: &mut Vec<Problem>,
+    ) -> Option<(Arc<Kernel>, Arc<Vec<u8>>)> {
+        let packages = linux::packages(release).map_err(|error| {
+            let remedy = "`cargo xtask setup --linux` shows what is wrong";
+            problems.push(Problem::new(key, format!("Debian's kernel {release}: {error:#}"), remedy));
+        });
+        let packages = packages.ok()?;
+        // Paths of our own, which are absolute: the scenario's directory doesn't matter.
+        let kernel = self.kernel(key, &packages.kernel.to_string_lossy(), problems)?;
+        Some((kernel, self.blob(key, &packages.initrd.to_string_lossy(), problems)?))
     }
 
     fn blob(&mut self, key: &str, file: &str, problems: &mut Vec<Problem>) -> Option<Arc<Vec<u8>>> {

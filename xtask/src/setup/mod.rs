@@ -16,6 +16,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use crate::linux::{self, Release};
+
 pub use apt::Apt;
 pub use qemu::oldest_beside as oldest_qemu;
 
@@ -25,6 +27,9 @@ pub struct SetupArgs {
     /// Fetch what Linux guests need, too: Debian's arm64 kernel, busybox and rt-tests
     #[arg(long)]
     pub linux: bool,
+    /// Fetch this kernel for Linux guests, too; may be repeated
+    #[arg(long = "kernel", value_name = "NAME", value_enum)]
+    pub kernels: Vec<Release>,
 }
 
 /// How to compile for the bare-metal target.
@@ -75,9 +80,14 @@ pub fn run(args: &SetupArgs) -> Result<()> {
     toolchain::forget_failures()?;
     let toolchain = toolchain().map(|found| format!("{} for {}", found.version, found.target));
     let qemu = qemu().map(|found| format!("{} at {}", qemu::dotted(found.version), found.path.display()));
-    let linux = args.linux.then(|| crate::linux::packages().map(|packages| packages.description));
+    let linux = |release| linux::packages(release).map(|packages| packages.description);
+    let wanted = args.linux || !args.kernels.is_empty();
+    let mut results = vec![("compiler", Some(toolchain)), ("QEMU", Some(qemu))];
+    results.push(("Linux guests", wanted.then(|| linux(Release::default()))));
+    let others = args.kernels.iter().filter(|release| **release != Release::default());
+    results.extend(others.map(|release| (release.name(), Some(linux(*release)))));
     let mut missing = Vec::new();
-    for (what, result) in [("compiler", Some(toolchain)), ("QEMU", Some(qemu)), ("Linux guests", linux)] {
+    for (what, result) in results {
         match result {
             Some(Ok(found)) => println!("{what:<13} {found}"),
             Some(Err(error)) => {

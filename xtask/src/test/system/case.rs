@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::NAME;
+use crate::linux::Release;
 use crate::qemu::capture::{Captured, Limits};
 use crate::scenario::{Machine, Scenario};
 
@@ -86,6 +87,8 @@ pub struct Case {
     pub emulator: Emulator,
     /// Whether it needs Debian's packages for Linux guests.
     pub linux: bool,
+    /// Further kernels that it needs: a scenario finds each as `vmlinuz-NAME`, with `initramfs-NAME`.
+    pub kernels: Vec<Release>,
     /// How it may end.
     pub ends: Ends,
     /// How long it may take.
@@ -108,6 +111,7 @@ impl Case {
             boots,
             emulator: Emulator::Usual,
             linux: false,
+            kernels: Vec::new(),
             ends: Ends::ByItself,
             limits: Limits { silence: Duration::from_secs(90), total: Duration::from_secs(240) },
             checks: Vec::new(),

@@ -10,12 +10,13 @@ use anyhow::{Context, Result, anyhow};
 use super::case::{Boots, Case, Emulator, Ends, Level, Outcome};
 use super::el3;
 use crate::image::{self, Programs};
+use crate::linux::{self, Release};
 use crate::qemu::capture::{Captured, capture};
 use crate::qemu::{Boot, Launch};
 use crate::scenario::{Kernel, Machine, Scenario, kernel};
 use crate::setup::Qemu;
 use crate::test::outcome::Report;
-use crate::{fit, linux, paths, setup};
+use crate::{fit, paths, setup};
 
 /// Lines of the log that are shown when a case fails.
 const SHOWN: usize = 15;
@@ -70,9 +71,8 @@ impl Bench {
                 Err(reason) => return Report::skip(&case.name, reason),
             },
         };
-        if case.linux
-            && let Err(error) = linux::packages()
-        {
+        let releases = case.linux.then(Release::default).into_iter().chain(case.kernels.iter().copied());
+        if let Some(error) = releases.map(linux::packages).find_map(Result::err) {
             let reason = format!("no packages for Linux guests: {error:#}");
             return if can_skip {
                 Report::skip(&case.name, reason)
@@ -123,8 +123,13 @@ impl Bench {
                 for (name, bytes) in super::cases::FILES {
                     fs::write(scratch.join(name), bytes)?;
                 }
+                for release in &case.kernels {
+                    let packages = linux::packages(*release)?;
+                    symlink(&packages.kernel, scratch.join(format!("vmlinuz-{release}")))?;
+                    symlink(&packages.initrd, scratch.join(format!("initramfs-{release}")))?;
+                }
                 if case.linux {
-                    let packages = linux::packages()?;
+                    let packages = linux::packages(Release::default())?;
                     symlink(&packages.kernel, scratch.join("vmlinuz"))?;
                     symlink(&packages.initrd, scratch.join("initramfs"))?;
                 }
