@@ -76,6 +76,11 @@ const fn primecell_id(part: &[u8; 8], offset: u64) -> u32 {
     }
 }
 
+/// The peripheral identification of a PrimeCell as one number: what `arm,primecell-periphid` says in a device tree.
+const fn peripheral_id(part: &[u8; 8]) -> u32 {
+    u32::from_le_bytes([part[0], part[1], part[2], part[3]])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

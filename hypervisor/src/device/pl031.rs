@@ -16,6 +16,8 @@ const CR: u64 = 0x0C;
 const IMSC: u64 = 0x10;
 
 const ID: [u8; 8] = [0x31, 0x10, 0x14, 0x00, 0x0D, 0xF0, 0x05, 0xB1];
+/// What its identification registers say, as one number.
+pub const PERIPHERAL_ID: u32 = super::peripheral_id(&ID);
 
 /// The clock of one VM. Its registers don't depend on each other, so they need no lock.
 #[derive(Debug, Default)]

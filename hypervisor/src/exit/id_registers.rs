@@ -96,6 +96,10 @@ impl IdRegisters {
             values[index] &= !hidden;
         }
         values[MMFR2] &= !MMFR2_HIDDEN;
+        // Breakpoints and watchpoints, which don't work: as few as there can be, two of each, one of them for contexts.
+        // (BRPs, WRPs, CTX_CMPs.) An operating system sets each of them up when a CPU starts.
+        let debug = field(12) | field(20) | field(28);
+        values[DFR0] = values[DFR0] & !debug | 1 << 12 | 1 << 20;
         // CSV2: 2 and above offer SCXTNUM_ELx, which is not switched.
         let csv2 = values[PFR0] >> 56 & 0xf;
         values[PFR0] = values[PFR0] & !field(56) | csv2.min(1) << 56;
@@ -154,6 +158,8 @@ mod tests {
         assert_eq!(all.get(PFR1) >> 8 & 0xf, 0);
         assert_eq!(all.get(DFR0) >> 8 & 0xf, 0);
         assert_eq!(all.get(PFR0) >> 28 & 0xf, 0);
+        // Debug registers: the fewest that the architecture allows.
+        assert_eq!(IdRegisters::from_hardware([u64::MAX; SLOTS]).get(DFR0) & 0xf0f0_f000, 0x0010_1000);
         assert_eq!(all.get(slot(4, 4)), 0, "ID_AA64ZFR0_EL1");
         assert_eq!(all.get(slot(4, 5)), 0, "ID_AA64SMFR0_EL1");
         assert_eq!(all.get(slot(7, 3)), 0, "ID_AA64MMFR3_EL1");

@@ -56,8 +56,9 @@ pub use switch::Saved;
 use crate::ids::{IntId, MAX_VCPUS, VcpuIndex};
 use bank::VgicCpu;
 
-/// Number of SPIs: INTIDs 32 to 95, so that GICD_TYPER.ITLinesNumber is 2.
-pub const SPIS: u32 = 64;
+/// Number of SPIs: INTIDs 32 to 63, so that GICD_TYPER.ITLinesNumber is 1. As few as the devices need: a driver of the GIC
+/// sets each of them up, with an exit for each IROUTER.
+pub const SPIS: u32 = 32;
 /// First INTID that does not exist.
 pub const INTIDS: u32 = 32 + SPIS;
 /// Implemented bits of a priority: the upper five, as in most implementations.

@@ -17,6 +17,9 @@ use crate::memory::address::Ipa;
 /// Most bytes of a tree that [`build`] makes, for placing it before it is built.
 pub const MAX_SIZE: usize = 32 << 10;
 
+/// Says what stands in a PrimeCell's identification registers, so that a driver need not read them (`arm,primecell`).
+const PERIPHERAL_ID: &str = "arm,primecell-periphid";
+
 /// What differs between guests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceTreeSpec<'a> {
@@ -226,6 +229,7 @@ fn clock(fdt: &mut FdtWriter) -> Written {
 fn uart(fdt: &mut FdtWriter) -> Written {
     let node = fdt.begin_node(&device_name("pl011", layout::UART_BASE))?;
     strings(fdt, "compatible", &["arm,pl011", "arm,primecell"])?;
+    fdt.property_u32(PERIPHERAL_ID, crate::device::pl011::PERIPHERAL_ID)?;
     fdt.property_array_u64("reg", &[layout::UART_BASE.0, layout::UART_SIZE])?;
     fdt.property_array_u32("interrupts", &interrupt(layout::UART_INTID, LEVEL_HIGH))?;
     fdt.property_array_u32("clocks", &[PHANDLE_CLOCK, PHANDLE_CLOCK])?;
@@ -236,6 +240,7 @@ fn uart(fdt: &mut FdtWriter) -> Written {
 fn rtc(fdt: &mut FdtWriter) -> Written {
     let node = fdt.begin_node(&device_name("pl031", layout::RTC_BASE))?;
     strings(fdt, "compatible", &["arm,pl031", "arm,primecell"])?;
+    fdt.property_u32(PERIPHERAL_ID, crate::device::pl031::PERIPHERAL_ID)?;
     fdt.property_array_u64("reg", &[layout::RTC_BASE.0, layout::RTC_SIZE])?;
     fdt.property_array_u32("interrupts", &interrupt(layout::RTC_INTID, LEVEL_HIGH))?;
     fdt.property_u32("clocks", PHANDLE_CLOCK)?;

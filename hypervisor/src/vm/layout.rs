@@ -57,8 +57,8 @@ pub const STOLEN_TIME_SIZE: u64 = 0x1_0000;
 pub const VIRTIO_BASE: Ipa = Ipa(0x0a00_0000);
 /// Distance from one virtio-mmio window to the next, in bytes.
 pub const VIRTIO_STRIDE: u64 = 0x200;
-/// Most virtio-mmio windows.
-pub const VIRTIO_MOST: u32 = 32;
+/// Most virtio-mmio windows: half of what `virt` has, as many as there are SPIs for ([`crate::vgic::SPIS`]).
+pub const VIRTIO_MOST: u32 = 16;
 
 /// The interrupt of virtio-mmio window `index`, edge-triggered.
 pub const fn virtio_intid(index: u32) -> IntId {

@@ -1,7 +1,7 @@
 //! A virtual PL011 UART (Arm DDI 0183), as far as drivers use one: data, flags, interrupts, identification.
 //!
 //! Between the guest and the console ([`crate::platform::console`]) lie two queues, far longer than the real one's
-//! 16 bytes. What they do to the registers:
+//! 32 bytes. What they do to the registers:
 //!
 //! - **Sending.** The flag TXFF shows when the queue is full; a byte written then is lost, as on hardware. The guest gets
 //!   going again in either of two ways: it polls the flag register, where each poll also gives the console an occasion to
@@ -10,6 +10,11 @@
 //!   UARTICR and by a write that leaves less than [`FIFO`] bytes of room. So a driver that on the interrupt writes half
 //!   a FIFO without looking (Linux does) loses nothing. BUSY is never set and TXFE needs room only, since an unfinished line
 //!   may stay in the queue for long, and a driver waits for both.
+//!
+//!   A driver that polls pays two exits for each byte, one that is interrupted hardly more than one, and a UART that is
+//!   never full would keep Linux polling. So TXFF shows, once, after each [`BURST`] bytes of a driver that has the transmit
+//!   interrupt masked, as it does on hardware, where it would show for longer: who polls looks again, who can be
+//!   interrupted asks for it, and is at once.
 //! - **Receiving.** RXRIS and RTRIS follow the level of the queue (trigger level; not empty), not its passage: UARTICR has
 //!   no effect on them while there is something to read, so that input that came before the driver was ready isn't stuck.
 //! - Line control, baud rate and DMA registers keep what is written and mean nothing. No loopback, no modem
@@ -29,11 +34,16 @@ use state::{FR_RXFE, FR_TXFE, FR_TXFF, State};
 /// Size of its window in bytes.
 pub const SIZE: u64 = 0x1000;
 /// The FIFO that a driver expects behind the identification registers, in bytes.
-pub const FIFO: usize = 16;
+pub const FIFO: usize = 32;
+/// Bytes after which a driver that polls finds the FIFO full, once.
+pub const BURST: usize = 16;
 /// Bytes of output that are kept for the console.
 pub const OUTPUT: usize = 4096;
 /// Bytes of input that are kept for the guest.
 pub const INPUT: usize = 256;
+
+/// What its identification registers say, as one number.
+pub const PERIPHERAL_ID: u32 = super::peripheral_id(&state::ID);
 
 const DR: u64 = 0x00;
 const FR: u64 = 0x18;
@@ -121,11 +131,21 @@ impl Pl011 {
         self.read_other(offset, size, line)
     }
 
-    /// UARTFR. A guest that finds the queue full may be polling: an occasion for the console.
+    /// UARTFR.
     #[inline(always)]
     pub fn read_flags(&self) -> (u64, Effect) {
         let flags = self.flags.load(Relaxed);
-        (flags.into(), if flags & FR_TXFF != 0 { Effect::OUTPUT } else { Effect::empty() })
+        (flags.into(), if flags & FR_TXFF != 0 { self.seen_full() } else { Effect::empty() })
+    }
+
+    /// The guest has seen TXFF. If the queue is full indeed, the guest may be polling: an occasion for the console.
+    #[cold]
+    #[inline(never)]
+    fn seen_full(&self) -> Effect {
+        let state = &mut *self.state.lock();
+        let full = state.seen_full();
+        self.flags.store(state.flags(), Relaxed);
+        if full { Effect::OUTPUT } else { Effect::empty() }
     }
 
     fn read_other(&self, offset: u64, size: AccessSize, line: impl FnOnce(bool)) -> (u64, Effect) {

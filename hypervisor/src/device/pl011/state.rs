@@ -1,6 +1,6 @@
 //! What is behind the registers: the queues, and how flags and interrupts follow from them.
 
-use super::{Effect, End, FIFO, INPUT, OUTPUT, Taken};
+use super::{BURST, Effect, End, FIFO, INPUT, OUTPUT, Taken};
 use crate::device::primecell_id;
 use crate::device::ring::Ring;
 
@@ -22,7 +22,7 @@ pub(super) const MIS: u64 = 0x40;
 pub(super) const ICR: u64 = 0x44;
 pub(super) const DMACR: u64 = 0x48;
 
-pub(super) const ID: [u8; 8] = [0x11, 0x10, 0x14, 0x00, 0x0D, 0xF0, 0x05, 0xB1];
+pub(super) const ID: [u8; 8] = [0x11, 0x10, 0x34, 0x00, 0x0D, 0xF0, 0x05, 0xB1];
 
 pub(super) const FR_RXFE: u32 = 1 << 4;
 pub(super) const FR_TXFF: u32 = 1 << 5;
@@ -53,6 +53,10 @@ pub(super) struct State {
     pub(super) tx_latch: bool,
     /// The room went below a FIFO's worth, and the latch waits for more.
     pub(super) starved: bool,
+    /// Bytes that were written with the transmit interrupt masked since TXFF was seen.
+    pub(super) burst: usize,
+    /// TXFF was seen for a [`BURST`]: the driver may count on the transmit interrupt now.
+    pub(super) awaited: bool,
     /// The level of the interrupt line as last reported.
     pub(super) level: bool,
     pub(super) lost: u64,
@@ -77,6 +81,8 @@ impl State {
             eager: false,
             tx_latch: false,
             starved: false,
+            burst: 0,
+            awaited: false,
             level: false,
             lost: 0,
             line_control: 0,
@@ -96,6 +102,8 @@ impl State {
         self.input_held = false;
         self.diverted = false;
         self.tx_latch = false;
+        self.burst = 0;
+        self.awaited = false;
         self.line_control = fresh.line_control;
         self.control = fresh.control;
         self.fifo_levels = fresh.fifo_levels;
@@ -109,10 +117,9 @@ impl State {
     pub(super) fn flags(&self) -> u32 {
         let room = self.output.room();
         let mut flags = 0;
-        if room == 0 {
+        if room == 0 || self.burst >= BURST {
             flags |= FR_TXFF;
-        }
-        if room >= FIFO {
+        } else if room >= FIFO {
             flags |= FR_TXFE;
         }
         match self.visible_input() {
@@ -121,6 +128,16 @@ impl State {
             _ => {}
         }
         flags
+    }
+
+    /// The guest has seen TXFF. Whether the queue is full indeed; else it has room again from now on.
+    pub(super) fn seen_full(&mut self) -> bool {
+        if self.output.room() == 0 {
+            return true;
+        }
+        self.burst = 0;
+        self.awaited = true;
+        false
     }
 
     /// UARTRIS.
@@ -212,6 +229,8 @@ impl State {
         let low = self.output.room() < FIFO;
         self.tx_latch = !low;
         self.starved |= low;
+        self.awaited = false;
+        self.burst = if self.mask & INT_TX == 0 { self.burst + 1 } else { 0 };
         if byte == b'\n' || low || self.eager { Effect::OUTPUT } else { Effect::empty() }
     }
 
@@ -284,7 +303,14 @@ impl State {
             LCR_H => self.line_control = value & 0xFF,
             CR => self.control = value & 0xFF87,
             IFLS => self.fifo_levels = value & 0x3F,
-            IMSC => self.mask = value & INT_ALL,
+            IMSC => {
+                self.mask = value & INT_ALL;
+                if self.mask & INT_TX != 0 {
+                    self.burst = 0;
+                    // The FIFO, full a moment ago, has passed its level since, whatever the driver has cleared meanwhile.
+                    self.tx_latch |= core::mem::take(&mut self.awaited) && self.output.room() >= FIFO;
+                }
+            }
             ICR => self.tx_latch &= value & INT_TX == 0,
             DMACR => self.dma = value & 7,
             _ => {}

@@ -179,7 +179,9 @@ fn receive<M: Machine>(
         let most = (room.len() as usize).min(PIECE);
         let taken = machine.console_input(window.vm, buffer.get_mut(..most).unwrap_or_default());
         if taken == 0 && most != 0 {
+            // There are buffers enough until there is input: a driver that fills its queue need not say so each time.
             queue.put_back(0);
+            queue.silence(memory)?;
             break;
         }
         let written = room.write(memory, buffer.get(..taken).unwrap_or_default())?;

@@ -31,10 +31,10 @@ fn wait_for(taken: &AtomicU32, count: u32, lost: &AtomicBool) -> bool {
 fn every_post_of_other_threads_is_taken_exactly_once() {
     for count in [1, 4] {
         let vgic = booted(2);
-        let taken = [const { AtomicU32::new(0) }; 96];
+        let taken = [const { AtomicU32::new(0) }; 64];
         let (kicked, lost) = (AtomicBool::new(false), AtomicBool::new(false));
         let done = AtomicU32::new(0);
-        let posters: [&[u32]; 3] = [&[1, 2, 3, 64, 65], &[4, 5, 66, 67, 68, 69], &[6, 18, 70, 71]];
+        let posters: [&[u32]; 3] = [&[1, 2, 3, 48, 49], &[4, 5, 50, 51, 52, 53], &[6, 18, 54, 55]];
         thread::scope(|scope| {
             for mine in posters {
                 let (vgic, taken, kicked, lost, done) = (&vgic, &taken, &kicked, &lost, &done);
@@ -88,9 +88,9 @@ fn every_post_of_other_threads_is_taken_exactly_once() {
 /// Another vCPU enables and disables, re-routes to and fro; two owners take; each post is taken once, by either.
 #[test]
 fn posts_survive_enabling_and_routing_by_others() {
-    const SPIS: std::ops::Range<u32> = 64..72;
+    const SPIS: std::ops::Range<u32> = 48..56;
     let vgic = booted(2);
-    let taken = [const { AtomicU32::new(0) }; 96];
+    let taken = [const { AtomicU32::new(0) }; 64];
     let kicked = [const { AtomicBool::new(false) }; 2];
     let (stop, lost) = (AtomicBool::new(false), AtomicBool::new(false));
     let rounds = ROUNDS / 4;
@@ -107,14 +107,14 @@ fn posts_survive_enabling_and_routing_by_others() {
                     n += 1;
                     if n.is_multiple_of(7) {
                         // A trap: this vCPU changes one SPI.
-                        let intid = 64 + n / 7 % 8;
+                        let intid = 48 + n / 7 % 8;
                         let (offset, size, value) = match n / 56 % 4 {
-                            0 => (0x188, 4, 1 << (intid - 64)),
-                            1 => (0x108, 4, 0xff),
+                            0 => (0x184, 4, 1 << (intid - 32)),
+                            1 => (0x104, 4, 0xff << 16),
                             _ => (0x6000 + 8 * intid, 8, n / 3 % 2),
                         };
                         vgic.dist_write(vcpu, &lrs, offset, size, value, &mut { kick });
-                        vgic.dist_write(vcpu, &lrs, 0x108, 4, 0xff, &mut { kick });
+                        vgic.dist_write(vcpu, &lrs, 0x104, 4, 0xff << 16, &mut { kick });
                         exit = true;
                     }
                     if exit && vgic.attention(vcpu) {
@@ -156,8 +156,8 @@ fn posts_survive_enabling_and_routing_by_others() {
 /// this flush, or attention is still up for the next one.
 #[test]
 fn a_post_in_the_middle_of_a_flush_is_seen_by_it_or_by_the_next() {
-    for first in [&[1][..], &[1, 2], &[1, 64], &[64]] {
-        for extra in [1, 3, 64, 70] {
+    for first in [&[1][..], &[1, 2], &[1, 48], &[48]] {
+        for extra in [1, 3, 48, 54] {
             for at in 1..8 {
                 let vgic = Rc::new(booted(2));
                 let lrs = FakeLrs::open(4);
@@ -199,26 +199,26 @@ fn an_spi_that_moves_in_the_middle_of_a_flush_stays_one() {
     for at in 1..4 {
         let vgic = Rc::new(booted(2));
         let (a, b) = (FakeLrs::open(4), Rc::new(FakeLrs::open(4)));
-        for intid in [64, 65, 66] {
+        for intid in [48, 49, 50] {
             vgic.post_spi(IntId(intid), &mut anybody);
         }
         let (other, there) = (vgic.clone(), b.clone());
         *a.hook.borrow_mut() = Some(Box::new(move |n| {
             if n == at {
-                other.dist_write(V1, &*there, 0x6000 + 8 * 66, 8, 1, &mut anybody);
+                other.dist_write(V1, &*there, 0x6000 + 8 * 50, 8, 1, &mut anybody);
                 assert!(other.flush(V1, &*there).is_empty());
             }
         }));
         let wake = vgic.flush(V0, &a);
         *a.hook.borrow_mut() = None;
-        let held = |lrs: &FakeLrs| lrs.values().iter().any(|&lr| lr >> 62 != 0 && lr as u32 == 66);
+        let held = |lrs: &FakeLrs| lrs.values().iter().any(|&lr| lr >> 62 != 0 && lr as u32 == 50);
         assert!(!(held(&a) && held(&b)), "in two places, access {at}");
-        let in_lr = vgic.in_lr.load(SeqCst) >> (66 - 32) & 1 != 0;
+        let in_lr = vgic.in_lr.load(SeqCst) >> (50 - 32) & 1 != 0;
         assert_eq!(in_lr, held(&a) || held(&b), "the claim, access {at}");
         // Both come back to the hypervisor: the owner gives it up, and the other one is told.
         let wake = wake | if vgic.attention(V0) { vgic.flush(V0, &a) } else { Default::default() };
         assert!(held(&b) || wake.contains(V1) || vgic.attention(V1));
-        assert_eq!(take_all(&vgic, V0, &a), [64, 65]);
-        assert_eq!(take_all(&vgic, V1, &b), [66]);
+        assert_eq!(take_all(&vgic, V0, &a), [48, 49]);
+        assert_eq!(take_all(&vgic, V1, &b), [50]);
     }
 }

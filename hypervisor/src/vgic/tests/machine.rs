@@ -38,19 +38,15 @@ pub fn redist_write(vgic: &Vgic, vcpu: VcpuIndex, offset: u64, size: u8, value: 
 }
 
 /// A VM whose guest has set its GIC up as Linux does: all in group 1, priority 0xa0, all enabled, SPIs routed to vCPU 0;
-/// SPIs below 64 level-triggered, from 64 up edge-triggered. Nothing needs attention.
+/// SPIs below 48 level-triggered, from 48 up edge-triggered. Nothing needs attention.
 pub fn booted(vcpus: usize) -> Vgic {
     let vgic = Vgic::new(vcpus);
-    for word in 1..3 {
-        dist_write(&vgic, 0x80 + 4 * word, 4, 0xffff_ffff);
-        dist_write(&vgic, 0x100 + 4 * word, 4, 0xffff_ffff);
-    }
-    for n in (32..96).step_by(4) {
+    dist_write(&vgic, 0x84, 4, 0xffff_ffff);
+    dist_write(&vgic, 0x104, 4, 0xffff_ffff);
+    for n in (32..64).step_by(4) {
         dist_write(&vgic, 0x400 + n, 4, 0xa0a0_a0a0);
     }
-    for n in 4..6 {
-        dist_write(&vgic, 0xc00 + 4 * n, 4, 0xaaaa_aaaa);
-    }
+    dist_write(&vgic, 0xc0c, 4, 0xaaaa_aaaa);
     for vcpu in (0..vcpus as u8).map(VcpuIndex) {
         redist_write(&vgic, vcpu, 0x14, 4, 0);
         redist_write(&vgic, vcpu, SGI_BASE + 0x80, 4, 0xffff_ffff);

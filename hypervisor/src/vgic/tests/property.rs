@@ -20,8 +20,8 @@ const CPUS: usize = 2;
 const PRIVATE_EDGES: [u32; 6] = [0, 1, 5, 9, 15, 18];
 const PPI_LINE: u32 = 20;
 const CLOCK: u32 = 27;
-const SPI_LINES: [u32; 6] = [32, 33, 40, 41, 50, 63];
-const SPI_EDGES: [u32; 8] = [64, 65, 70, 71, 72, 80, 94, 95];
+const SPI_LINES: [u32; 6] = [32, 33, 40, 41, 45, 47];
+const SPI_EDGES: [u32; 8] = [48, 49, 54, 55, 56, 60, 62, 63];
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -312,7 +312,7 @@ impl World {
                 self.notify(seen);
             }
             Op::SpiLine(n, high) => {
-                let (intid, high) = match self.in_list_registers(n, 32..64) {
+                let (intid, high) = match self.in_list_registers(n, 32..48) {
                     Some(intid) => (intid, false),
                     None => (SPI_LINES[n as usize % SPI_LINES.len()], high),
                 };
@@ -339,7 +339,7 @@ impl World {
             }
             Op::Route(v, n, to) => {
                 let spis = SPI_LINES.iter().chain(&SPI_EDGES).collect::<Vec<_>>();
-                let intid = self.in_list_registers(n, 32..96).unwrap_or(*spis[n as usize % spis.len()]);
+                let intid = self.in_list_registers(n, 32..64).unwrap_or(*spis[n as usize % spis.len()]);
                 self.route[(0, intid)] = to as usize;
                 let lrs = &self.lrs[self.vcpus[v as usize].cpu.unwrap()];
                 let seen = notified(|mut notify| {
@@ -508,7 +508,7 @@ impl World {
                     match intid {
                         CLOCK => self.set_clock(v, false),
                         PPI_LINE => self.apply(Op::PpiLine(v as u8, false)),
-                        32..64 => {
+                        32..48 => {
                             self.set_spi_line(intid, false);
                         }
                         _ => {}

@@ -12,7 +12,7 @@ fn a_driver_finds_a_gicv3() {
     let vgic = Vgic::new(2);
     assert_eq!(dist_read(&vgic, 0xffe8, 4) & 0xf0, 0x30);
     let typer = dist_read(&vgic, 0x4, 4);
-    assert_eq!(32 * ((typer & 0x1f) + 1), 96, "INTIDs");
+    assert_eq!(32 * ((typer & 0x1f) + 1), 64, "INTIDs");
     assert_eq!((typer >> 19 & 0x1f) + 1, 10, "bits of an INTID");
     assert_eq!(typer & (1 << 10 | 1 << 16 | 1 << 17 | 1 << 18), 0, "one security state, no LPIs");
     assert_eq!(dist_read(&vgic, 0x0, 4), 1 << 4 | 1 << 6, "ARE, DS");
@@ -121,9 +121,9 @@ proptest! {
             // Between accesses something happens.
             step += 1;
             match step % 5 {
-                0 => vgic.post_spi(IntId(32 + step % 64), &mut anybody),
+                0 => vgic.post_spi(IntId(32 + step % 32), &mut anybody),
                 1 => vgic.send_sgi(by, sgi(u64::from(step % 16), 0b111), &mut anybody),
-                2 => vgic.set_spi_line(IntId(32 + step % 64), step & 64 != 0, &mut anybody),
+                2 => vgic.set_spi_line(IntId(32 + step % 32), step & 64 != 0, &mut anybody),
                 3 if lrs.physical_active.borrow().is_empty() => {
                     lrs.physical_fires(27);
                     let _ = vgic.inject_timer(by, lrs, TIMER, TIMER);

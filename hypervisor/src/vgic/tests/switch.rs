@@ -95,7 +95,7 @@ fn a_line_that_falls_while_its_vcpu_is_not_loaded_is_taken_back() {
 fn a_vcpu_that_is_reset_gives_everything_back() {
     let vgic = booted(2);
     let (a, b) = (FakeLrs::open(8), FakeLrs::open(8));
-    for intid in [64, 65] {
+    for intid in [48, 49] {
         vgic.post_spi(IntId(intid), &mut anybody);
     }
     vgic.set_spi_line(IntId(33), true, &mut anybody);
@@ -104,13 +104,13 @@ fn a_vcpu_that_is_reset_gives_everything_back() {
     assert_eq!(a.acknowledge(), 3);
     vgic.save(V0, &a, false);
     // The guest moves its SPIs to vCPU 1; vCPU 0 turns itself off before it has given them back.
-    for intid in [33, 64, 65] {
+    for intid in [33, 48, 49] {
         vgic.dist_write(V1, &b, 0x6000 + 8 * intid, 8, 1, &mut anybody);
     }
     assert!(take_all(&vgic, V1, &b).is_empty());
     assert_eq!(vgic.reset_vcpu(V0).map(|vcpu| vcpu.0).collect::<Vec<_>>(), [1]);
     vgic.set_spi_line(IntId(33), false, &mut anybody);
-    assert_eq!(take_all(&vgic, V1, &b), [64, 65]);
+    assert_eq!(take_all(&vgic, V1, &b), [48, 49]);
     // Back on: nothing is active, nothing is pending, its interface is closed.
     assert!(!vgic.load(V0, &a));
     assert_eq!((a.vmcr(), a.running()), (0, 0x100));
@@ -126,10 +126,10 @@ fn a_vm_that_is_reset_is_as_new() {
     let lrs = FakeLrs::open(1);
     for intid in 0..4 {
         vgic.post_private(V0, IntId(intid), &mut anybody);
-        vgic.post_spi(IntId(64 + intid), &mut anybody);
+        vgic.post_spi(IntId(48 + intid), &mut anybody);
     }
     vgic.set_spi_line(IntId(33), true, &mut anybody);
-    dist_write(&vgic, 0x6000 + 8 * 70, 8, 1);
+    dist_write(&vgic, 0x6000 + 8 * 54, 8, 1);
     enter(&vgic, V0, &lrs);
     assert_eq!(lrs.acknowledge(), 0);
     vgic.save(V0, &lrs, false);

@@ -237,6 +237,19 @@ impl Queue {
         Ok(memory.write16(self.used.plus(4 + 8 * u64::from(self.size)), index)?)
     }
 
+    /// The device needs no more chains for now than those that wait: the bell isn't rung until [`take_notice`](Self::take_notice)
+    /// is called again.
+    ///
+    /// # Errors
+    /// The memory is gone.
+    pub fn silence(&self, memory: &impl GuestMemory) -> Result<(), Broken> {
+        if self.event_index && self.live {
+            // Passed long ago: comes again only after 2^16 chains, of which each that is taken leads to `take_notice`.
+            self.announce(memory, self.next_available.wrapping_sub(1))?;
+        }
+        Ok(())
+    }
+
     /// How many chains wait, for a device that takes all of them now: the bell is rung again for the first one that comes after
     /// these.
     ///

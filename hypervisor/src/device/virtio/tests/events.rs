@@ -51,6 +51,37 @@ fn the_bell_is_never_wanted_for_buffers_of_a_network_card() {
 }
 
 #[test]
+fn a_console_that_has_buffers_wants_no_bell_until_it_is_out_of_them() {
+    let machine = machine();
+    let mut driver = driver(&machine, CONSOLE);
+    // Linux gives a buffer at a time, and would ring for each.
+    for n in 0..4 {
+        driver.add(RECEIVE, &[(DATA + 0x100 * n, 4, true)]);
+        assert_eq!(driver.must_ring(RECEIVE, 1), n == 0, "buffer {n}");
+        if n == 0 {
+            driver.kick(0);
+        }
+    }
+    // It must have sent something to get any.
+    driver.add(TRANSMIT, &[(DATA + 0x800, 1, false)]);
+    driver.kick(1);
+    let give = |text: &[u8]| {
+        machine.vms[0].input.lock().unwrap().extend(text);
+        machine.vms[0].devices.console_has_input(&machine);
+    };
+    give(b"eight by");
+    assert_eq!((driver.done(RECEIVE), driver.done(RECEIVE)), (Some((0, 4)), Some((1, 4))));
+    driver.add(RECEIVE, &[(DATA, 4, true)]);
+    assert!(!driver.must_ring(RECEIVE, 1), "two are left");
+    give(b"and thirteen.");
+    assert_eq!((0..3).filter(|_| driver.done(RECEIVE).is_some()).count(), 3);
+    driver.add(RECEIVE, &[(DATA, 4, true)]);
+    assert!(driver.must_ring(RECEIVE, 1), "a byte waits for it");
+    driver.kick(0);
+    assert!(driver.done(RECEIVE).is_some_and(|(_, written)| written == 1));
+}
+
+#[test]
 fn an_interrupt_comes_when_the_index_that_was_asked_for_is_passed() {
     let machine = machine();
     let mut driver = driver(&machine, CONSOLE);

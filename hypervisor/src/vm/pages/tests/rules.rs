@@ -57,6 +57,36 @@ fn empty_memory_comes_as_a_zeroed_block() {
 }
 
 #[test]
+fn a_guest_that_goes_through_its_memory_gets_more_at_a_time() {
+    const BLOCKS: u64 = 10;
+    for downwards in [false, true] {
+        let world = World::new(Holes::None);
+        let size = BLOCKS * BLOCK_2M;
+        let reservation = world.frames.borrow_mut().reserve(Pages::most_bytes(&world.config, size)).unwrap();
+        let mut source = Source { memory: world.memory.clone(), frames: world.frames.clone(), reservation };
+        let memory = &*world.memory;
+        let mut pages = Pages::new(&world.config, size, ArrayVec::new(), memory, &mut source).unwrap();
+        memory.watch(&pages.stage2);
+        let mut faults = 0;
+        for block in 0..BLOCKS {
+            let ipa = RAM + BLOCK_2M * if downwards { BLOCKS - 1 - block } else { block };
+            if pages.stage2.translate(memory, Ipa(ipa)).is_none() {
+                faults += 1;
+                let means = &mut Means { memory, tlb: memory, source: &mut source };
+                pages.resolve(means, ipa + 0x1234, Access::Write).unwrap();
+                let is_there = pages.stage2.translate(memory, Ipa(ipa)).is_some_and(|at| at.size == BLOCK_2M);
+                assert!(is_there, "what was asked for, whatever else");
+            }
+            let private = pages.usage().private_bytes;
+            let asked = (block + 1) * BLOCK_2M;
+            assert!((asked..=asked + asked / 4).contains(&private), "{private:#x} for {asked:#x}");
+        }
+        assert_eq!(faults, 6, "for ten blocks");
+        pages.end(memory, &mut source);
+    }
+}
+
+#[test]
 fn a_second_vcpu_that_faults_on_the_same_piece_finds_it_mapped() {
     let mut world = world();
     for (ipa, access) in [(EMPTY, Access::Write), (KERNEL.ipa, Access::Read), (KERNEL.ipa, Access::Write)] {
