@@ -82,6 +82,7 @@ fn a_guest_that_goes_through_its_memory_gets_more_at_a_time() {
             assert!((asked..=asked + asked / 4).contains(&private), "{private:#x} for {asked:#x}");
         }
         assert_eq!(faults, 6, "for ten blocks");
+        memory.unwatch(pages.root());
         pages.end(memory, &mut source);
     }
 }
