@@ -138,6 +138,6 @@ mod tests {
         for group in [&MODULES[..3], &MODULES[5..]] {
             assert!(group.iter().map(at).is_sorted(), "{group:?}");
         }
-        assert!(MODULES.iter().all(|module| at(&module) > 0));
+        assert!(MODULES.iter().all(|module| at(module) > 0));
     }
 }
