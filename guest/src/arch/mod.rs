@@ -2,6 +2,7 @@
 
 pub mod cpu;
 pub mod exception;
+pub mod features;
 pub mod gic;
 pub mod measure;
 pub mod mmio;

@@ -82,29 +82,6 @@ pub fn write_unallocated() -> Outcome {
     attempt!("msr S3_3_C13_C3_7, xzr")
 }
 
-/// Features that ID registers name, each with an access that must be undefined where it is absent: name, whether it is
-/// there, what the access did.
-pub fn features() -> [(&'static str, bool, Outcome); 4] {
-    use super::cpu::{isb, read_register, write_register};
-    let pfr0 = read_register!("id_aa64pfr0_el1");
-    let pfr1 = read_register!("id_aa64pfr1_el1");
-    let dfr0 = read_register!("id_aa64dfr0_el1");
-    let pmu = (dfr0 >> 8) & 0xf;
-    // Our own traps (CPACR_EL1.ZEN and SMEN) come before a hypervisor's: out of the way.
-    let cpacr = read_register!("cpacr_el1");
-    write_register!("cpacr_el1", cpacr | (3 << 16) | (3 << 24));
-    isb();
-    let features = [
-        ("feature_sve", (pfr0 >> 32) & 0xf != 0, attempt!("mrs x9, S3_0_C1_C2_0")),
-        ("feature_sme", (pfr1 >> 24) & 0xf != 0, attempt!("mrs x9, S3_0_C1_C2_6")),
-        ("feature_mte", (pfr1 >> 8) & 0xf >= 2, attempt!("mrs x9, S3_0_C1_C0_6")),
-        ("feature_pmu", pmu != 0 && pmu != 0xf, attempt!("mrs x9, pmcr_el0")),
-    ];
-    write_register!("cpacr_el1", cpacr);
-    isb();
-    features
-}
-
 /// An HVC with another immediate and no known function.
 pub fn odd_hvc() -> Outcome {
     probe(|| {

@@ -58,7 +58,8 @@ fn rare(held: &mut Held, syndrome: Syndrome, register: SysReg) -> Reason {
         CNTP_TVAL | CNTP_CTL | CNTP_CVAL => physical_timer(held, register, rt, read),
         // The OS lock is implemented (OSLM = 0b10) and not locked.
         OSLSR => answer(held, rt, read, 0b1000),
-        _ if register.op0() == 2 => {
+        // Not op1 1: those are trace and branch records.
+        _ if register.op0() == 2 && register.op1() != 1 => {
             reason = Reason::Debug;
             answer(held, rt, read, 0);
         }

@@ -2,7 +2,11 @@
 
 use super::{Checks, NATIVE, odometer};
 use crate::arch::exception::{CLASS_UNKNOWN, class};
+use crate::arch::features::{self, Feature};
 use crate::arch::{psci, selfcheck};
+
+/// Why a check is skipped on an older CPU.
+const ABSENT: &str = "the CPU has no such instructions";
 
 /// Runs the checks.
 pub fn run(checks: &mut Checks) {
@@ -14,11 +18,12 @@ pub fn run(checks: &mut Checks) {
         let ok = outcome.is_some_and(|syndrome| class(syndrome) == CLASS_UNKNOWN);
         checks.note(name, ok, format_args!("{outcome:x?}"));
     }
-    for (name, present, outcome) in selfcheck::features() {
+    features::each(|Feature { name, present, outcome }| {
         let undefined = outcome.is_some_and(|syndrome| class(syndrome) == CLASS_UNKNOWN);
         let ok = if present { outcome.is_none() } else { undefined };
         checks.note(name, ok, format_args!("present {present}: {outcome:x?}"));
-    }
+    });
+    results(checks);
     // What these do is the machine's choice; that the guest goes on is the check.
     for (name, outcome) in [
         ("set_way_is_survived", selfcheck::set_way()),
@@ -35,5 +40,29 @@ pub fn run(checks: &mut Checks) {
         checks.check("unknown_functions_are_not_supported", ok);
     } else {
         checks.skip("unknown_functions_are_not_supported", NATIVE);
+    }
+}
+
+/// That offered instructions also compute what they should.
+fn results(checks: &mut Checks) {
+    /// CRC32 (polynomial 0x04c11db7) of eight bytes 0xff, from 0 on.
+    const CRC: u64 = 0x44660075;
+    match features::crc32() {
+        Some(sum) => checks.note("crc32_of_ones", sum == CRC, format_args!("{sum:#x}")),
+        None => checks.skip("crc32_of_ones", ABSENT),
+    }
+    match features::add_atomically(40, 2) {
+        Some(seen) => checks.note("atomic_add", seen == (42, 40), format_args!("{seen:?}")),
+        None => checks.skip("atomic_add", ABSENT),
+    }
+    // A kernel's pointer, as authentication needs it: bits 63 to 48 alike.
+    let pointer = 0x4008_0000;
+    match (features::authenticate(pointer, 1, 1), features::authenticate(pointer, 1, 2)) {
+        (Some((signed, same)), Some((_, other))) => {
+            checks.note("pointer_is_signed", signed != pointer, format_args!("{signed:#x}"));
+            checks.note("pointer_is_authenticated", same == pointer, format_args!("{same:#x}"));
+            checks.note("pointer_is_refused", other != pointer, format_args!("{other:#x}"));
+        }
+        _ => checks.skip("pointer_is_authenticated", ABSENT),
     }
 }

@@ -28,13 +28,15 @@ const HCR_EL2: u64 = 1 // VM: stage 2 on
     | 1 << 22 // TSW: set/way maintenance
     | 1 << 31 // RW: EL1 is AArch64
     | 1 << 35 // TLOR: LORegions
-    | 1 << 36; // TERR: RAS error records
+    | 1 << 36 // TERR: RAS error records
+    | 1 << 58; // TID5: GMID_EL1, of MTE
 
 /// FWB: stage 2 decides that RAM is write-back cacheable. As stage 2's descriptors are written (`Stage2Config::forces_write_back`).
 const HCR_FWB: u64 = 1 << 46;
 
-/// CPTR_EL2: RES1 bits, SVE and SME trap (TZ, TSM), FP/SIMD traps until it is switched (TFP), trace and CPACR accesses as they are.
-const CPTR_EL2_BASE: u64 = 0x33ff & !(1 << 10);
+/// CPTR_EL2: RES1 bits, SVE and SME trap (TZ, TSM), trace and activity counters do (TTA, TAM), FP/SIMD traps until it is
+/// switched (TFP), CPACR accesses don't.
+const CPTR_EL2_BASE: u64 = 0x33ff & !(1 << 10) | 1 << 20 | 1 << 30;
 const CPTR_TFP: u64 = 1 << 10;
 
 /// Configures EL2 on this CPU and makes `cpu` its own. The CPU has what `stage2` asks for.
@@ -62,10 +64,13 @@ pub fn init_cpu(cpu: &'static Cpu, stage2: &Stage2Config) {
     super::isb(); // all of the above is in effect before the first guest
 }
 
-/// Registers that only newer CPUs have and whose value after reset is not known: no fine-grained traps, no extensions of HCR_EL2.
+/// Registers that only newer CPUs have and whose value after reset is not known. Of the fine-grained traps those are active that
+/// trap where they are 0: of features that guests are not told of (docs/id-registers.md).
 fn init_traps_of_newer_cpus() {
     let mmfr0 = super::id_aa64mmfr0();
     let mmfr1 = super::id_aa64mmfr1();
+    let pfr0 = read_sysreg!("id_aa64pfr0_el1");
+    let pfr1 = read_sysreg!("id_aa64pfr1_el1");
     // ID_AA64MMFR0_EL1.FGT: HFGRTR, HFGWTR, HFGITR, HDFGRTR, HDFGWTR.
     if mmfr0 >> 56 & 0xf != 0 {
         write_sysreg!("S3_4_C1_C1_4", 0);
@@ -74,9 +79,23 @@ fn init_traps_of_newer_cpus() {
         write_sysreg!("S3_4_C3_C1_4", 0);
         write_sysreg!("S3_4_C3_C1_5", 0);
     }
+    // FGT 2: HDFGRTR2, HDFGWTR2, HFGRTR2, HFGWTR2, HFGITR2.
+    if mmfr0 >> 56 & 0xf >= 2 {
+        write_sysreg!("S3_4_C3_C1_0", 0);
+        write_sysreg!("S3_4_C3_C1_1", 0);
+        write_sysreg!("S3_4_C3_C1_2", 0);
+        write_sysreg!("S3_4_C3_C1_3", 0);
+        write_sysreg!("S3_4_C3_C1_7", 0);
+    }
     // ID_AA64MMFR1_EL1.HCX: HCRX_EL2.
     if mmfr1 >> 40 & 0xf != 0 {
-        write_sysreg!("S3_4_C1_C2_2", 0);
+        // TALLINT, where there are non-maskable interrupts (ID_AA64PFR1_EL1.NMI).
+        let tallint = u64::from(pfr1 >> 36 & 0xf != 0) << 6;
+        write_sysreg!("S3_4_C1_C2_2", tallint);
+    }
+    // ID_AA64PFR0_EL1.MPAM, ID_AA64PFR1_EL1.MPAM_frac: MPAM2_EL2.TRAPMPAM0EL1, TRAPMPAM1EL1, and the default partition.
+    if pfr0 >> 40 & 0xf != 0 || pfr1 >> 16 & 0xf != 0 {
+        write_sysreg!("S3_4_C10_C5_0", 1 << 49 | 1 << 48);
     }
 }
 

@@ -22,7 +22,8 @@ pub const FILES: [(&str, &[u8]); 3] = [
 ];
 
 /// CPU models that must work.
-const CPUS: [&str; 5] = ["max", "cortex-a57", "cortex-a72", "cortex-a76", "neoverse-n1"];
+const CPUS: [&str; 7] =
+    ["max", "cortex-a57", "cortex-a72", "cortex-a76", "neoverse-n1", "neoverse-v1", "a64fx"];
 /// A small load with all kinds of exits.
 const MESSAGING: &str = "load=messaging groups=1 fds=4 loops=25 runs=1";
 /// Limits of a run that must refuse: it says so at once or not at all.

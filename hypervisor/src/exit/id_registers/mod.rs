@@ -1,8 +1,12 @@
 //! The ID registers that guests see: the CPU's, less what Odometer does not switch.
 //!
 //! A feature is offered only if its state goes in and out with the vCPU or it has none; all else is hidden here and traps, or
-//! is undefined, when used nonetheless. Field positions are those of the Arm ARM, D19.2. Registers that are not known
-//! read as zero, as the architecture wants of reserved ones.
+//! is undefined, when used nonetheless, as far as the architecture has a trap for it (docs/id-registers.md). Registers that are
+//! not known read as zero, as the architecture wants of reserved ones.
+
+mod table;
+
+use table::REGISTERS;
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,104 +17,47 @@ const fn slot(crm: usize, op2: usize) -> usize {
     crm * 8 + op2
 }
 
-const PFR0: usize = slot(4, 0);
-const PFR1: usize = slot(4, 1);
-const DFR0: usize = slot(5, 0);
-const ISAR0: usize = slot(6, 0);
-const ISAR1: usize = slot(6, 1);
-const ISAR2: usize = slot(6, 2);
-const MMFR0: usize = slot(7, 0);
-const MMFR1: usize = slot(7, 1);
-const MMFR2: usize = slot(7, 2);
-
 /// What guests read, by slot. Each CPU takes away what it lacks before the first guest runs; from then on nothing changes.
 pub struct IdRegisters([AtomicU64; SLOTS]);
+
+const ISAR1: usize = slot(6, 1);
+const ISAR2: usize = slot(6, 2);
 
 /// A 4-bit field of an ID register at this bit.
 const fn field(shift: u32) -> u64 {
     0xf << shift
 }
 
-/// Fields that are taken away, for each register that has one.
-const HIDDEN: [(usize, u64); 8] = [
-    // EL2, EL3, RAS, SVE, SEL2, MPAM, AMU, RME, CSV2_2 (SCXTNUM) is kept to 1 below.
-    (PFR0, field(8) | field(12) | field(28) | field(32) | field(36) | field(40) | field(44) | field(52)),
-    // MTE, RAS_frac, MPAM_frac, SME, CSV2_frac, NMI, MTE_frac, GCS, THE, MTEX, PFAR.
-    (
-        PFR1,
-        field(8)
-            | field(12)
-            | field(16)
-            | field(24)
-            | field(32)
-            | field(36)
-            | field(40)
-            | field(44)
-            | field(48)
-            | field(52)
-            | field(60),
-    ),
-    // TraceVer, PMUVer, PMSVer, DoubleLock, TraceFilt, TraceBuffer, MTPMU, BRBE, HPMN0.
-    (
-        DFR0,
-        field(4)
-            | field(8)
-            | field(32)
-            | field(36)
-            | field(40)
-            | field(44)
-            | field(48)
-            | field(52)
-            | field(60),
-    ),
-    // TME.
-    (ISAR0, field(24)),
-    // LS64, XS.
-    (ISAR1, field(56) | field(60)),
-    // WFxT, MOPS, SYSREG_128, SYSINSTR_128.
-    (ISAR2, field(0) | field(16) | field(32) | field(36)),
-    // ECV, FGT.
-    (MMFR0, field(60) | field(56)),
-    // VH, LO, XNX stays, TWED, HCX, TIDCP1, AFP.
-    (MMFR1, field(8) | field(16) | field(32) | field(40) | field(44) | field(52)),
+/// What is taken out of registers of AArch32, of which guests' EL0 may have use; the others are what the CPU says.
+const HIDDEN_32: [(usize, u64); 4] = [
+    // ID_PFR0_EL1: AMU, RAS; CSV2 is AArch64's.
+    (slot(1, 0), field(20) | field(28)),
+    // ID_PFR1_EL1: Security, Virtualization, and their fractions. GenTimer and GIC stay.
+    (slot(1, 1), field(4) | field(12) | field(20) | field(24)),
+    // ID_DFR0_EL1: CopTrc, MMapTrc, PerfMon, TraceFilt.
+    (slot(1, 2), field(12) | field(16) | field(24) | field(28)),
+    // ID_PFR2_EL1: RAS_frac.
+    (slot(3, 4), field(8)),
 ];
 
-/// Of ID_AA64MMFR2_EL1: NV, FWB, EVT.
-const MMFR2_HIDDEN: u64 = field(24) | field(40) | field(56);
-
-/// Registers that guests may read at all: AArch32's (CRm 1 to 3) and those above; the others (SVE's, SME's, MMFR3, MMFR4, DFR1,
-/// ...) speak of features that are hidden or not known here.
-fn is_offered(index: usize) -> bool {
-    index < slot(4, 0) || [PFR0, PFR1, DFR0, ISAR0, ISAR1, ISAR2, MMFR0, MMFR1, MMFR2].contains(&index)
-}
+/// The first slot of AArch64's registers: what is not in the table reads as zero there (SVE's and SME's registers, MMFR3, MMFR4,
+/// DFR1, ...).
+const FIRST_64: usize = slot(4, 0);
 
 impl IdRegisters {
     /// What guests see on a CPU with these ID registers.
     pub fn from_hardware(mut values: [u64; SLOTS]) -> IdRegisters {
-        for (index, value) in values.iter_mut().enumerate() {
-            if !is_offered(index) {
-                *value = 0;
-            }
+        let hardware = values;
+        values[FIRST_64..].fill(0);
+        for register in REGISTERS {
+            let own = hardware[register.slot];
+            values[register.slot] = register.fields.iter().fold(0, |told, field| told | field.apply(own));
         }
-        for (index, hidden) in HIDDEN {
+        for (index, hidden) in HIDDEN_32 {
             values[index] &= !hidden;
         }
-        values[MMFR2] &= !MMFR2_HIDDEN;
-        // Breakpoints and watchpoints, which don't work: as few as there can be, two of each, one of them for contexts.
-        // (BRPs, WRPs, CTX_CMPs.) An operating system sets each of them up when a CPU starts.
-        let debug = field(12) | field(20) | field(28);
-        values[DFR0] = values[DFR0] & !debug | 1 << 12 | 1 << 20;
-        // CSV2: 2 and above offer SCXTNUM_ELx, which is not switched.
-        let csv2 = values[PFR0] >> 56 & 0xf;
-        values[PFR0] = values[PFR0] & !field(56) | csv2.min(1) << 56;
-        // SSBS 2 is MSR/MRS access: it lives in PSTATE and is kept.
-        // The GIC's system register interface is what the vGIC offers.
-        values[PFR0] = values[PFR0] & !field(24) | 1 << 24;
-        // AArch32 debug: PerfMon and trace as above (ID_DFR0_EL1: PerfMon, CopTrc, MMapTrc, MProfDbg, TraceFilt).
-        values[slot(1, 2)] &= !(field(24) | field(12) | field(16) | field(28));
-        // ID_PFR0_EL1: RAS, AMU, CSV2 as above. ID_PFR1_EL1: Virtualization, Security; GenTimer and GIC stay.
-        values[slot(1, 0)] &= !(field(28) | field(20));
-        values[slot(1, 1)] &= !(field(4) | field(12));
+        // ID_DFR1_EL1 speaks of the PMU alone.
+        values[slot(3, 5)] = 0;
         IdRegisters(values.map(AtomicU64::new))
     }
 
@@ -149,6 +96,13 @@ impl IdRegisters {
 mod tests {
     use super::*;
 
+    const PFR0: usize = slot(4, 0);
+    const PFR1: usize = slot(4, 1);
+    const DFR0: usize = slot(5, 0);
+    const ISAR0: usize = slot(6, 0);
+    const MMFR0: usize = slot(7, 0);
+    const MMFR1: usize = slot(7, 1);
+
     #[test]
     fn trap_30_what_is_not_switched_is_hidden() {
         let all = IdRegisters::from_hardware([0x1111_1111_1111_1111; SLOTS]);
@@ -171,6 +125,10 @@ mod tests {
         assert_eq!(all.get(ISAR0) >> 16 & 0xf, 1);
         assert_eq!(all.get(PFR1) & 0xf, 1);
         assert_eq!(all.get(MMFR0) & 0xf, 1);
+        // A PMU, tracing, breakpoints beyond two, access flags in tables (HAFT), AArch32 at EL1.
+        let most = IdRegisters::from_hardware([u64::MAX / 15 * 9; SLOTS]);
+        assert_eq!(most.get(DFR0), 0xf0_0010_1006);
+        assert_eq!((most.get(MMFR1) & 0xf, most.get(PFR0) >> 4 & 0xf), (2, 1));
         // No EL2, no EL3.
         assert_eq!(all.get(PFR0) & 0xff00, 0);
         assert_eq!(all.get(PFR0) >> 24 & 0xf, 1, "GICv3 system registers");
