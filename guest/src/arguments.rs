@@ -37,6 +37,16 @@ pub enum Load {
         /// How often.
         n: u32,
     },
+    /// vCPUs that wait for each other across CPUs: see `loads/tick.rs`.
+    Tick {
+        /// How often.
+        rounds: u32,
+    },
+    /// Resets itself over and over.
+    Reset {
+        /// How often.
+        n: u32,
+    },
     /// Checks of the machine beneath.
     SelfTest {
         /// How the check ends.
@@ -184,7 +194,7 @@ pub enum ArgumentError<'a> {
     TooManyTasks,
 }
 
-const LOADS: &str = "messaging, micro, idle, spin, yield, selftest";
+const LOADS: &str = "messaging, micro, idle, spin, yield, tick, reset, selftest";
 
 impl fmt::Display for ArgumentError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -230,6 +240,8 @@ impl Load {
             "idle" => (Load::Idle { milliseconds: 1000 }, "seconds"),
             "spin" => (Load::Spin { milliseconds: 1000, masked: false }, "seconds, masked"),
             "yield" => (Load::Yield { n: 100_000 }, "n"),
+            "tick" => (Load::Tick { rounds: 100 }, "rounds"),
+            "reset" => (Load::Reset { n: 100 }, "n"),
             "selftest" => (Load::SelfTest { end: End::Off }, "end"),
             _ => return Err(ArgumentError::UnknownLoad(name)),
         };
@@ -259,6 +271,8 @@ fn set(load: &mut Load, key: &str, value: &str) -> Option<&'static str> {
         },
         (Load::Micro { n, .. }, "n") => return number(value, 1, 10_000_000, "1 to 10000000", n),
         (Load::Yield { n }, "n") => return number(value, 1, u32::MAX, "1 to 4294967295", n),
+        (Load::Tick { rounds }, "rounds") => return number(value, 1, 1_000_000, "1 to 1000000", rounds),
+        (Load::Reset { n }, "n") => return number(value, 1, 1_000_000, "1 to 1000000", n),
         (Load::Idle { milliseconds }, "seconds") => return seconds(value, milliseconds),
         (Load::Spin { milliseconds, .. }, "seconds") => return seconds(value, milliseconds),
         (Load::Spin { masked, .. }, "masked") => match value {

@@ -23,6 +23,13 @@ impl RelaxStrategy for Yield {
     }
 }
 
+/// Between two steps of an order that CPUs rely on: where unit tests let other CPUs run. Nothing on the target.
+#[inline(always)]
+pub fn moment() {
+    #[cfg(all(test, not(target_os = "none")))]
+    crate::arch::fake::step();
+}
+
 /// One turn of a loop that waits for another CPU.
 #[inline(always)]
 pub fn relax() {

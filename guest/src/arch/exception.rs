@@ -97,6 +97,9 @@ pub const fn class(esr: u64) -> u64 {
 /// Class: unknown reason (an undefined instruction).
 pub const CLASS_UNKNOWN: u64 = 0;
 
+/// Class: a data abort from our own level.
+pub const CLASS_DATA_ABORT: u64 = 0x25;
+
 /// A panic is a fault of this kernel: said, and the end.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -26,6 +26,8 @@ fn every_parameter_is_read() {
         Load::Spin { milliseconds: 2000, masked: true }
     );
     assert_eq!(Load::parse("load=yield n=7").unwrap(), Load::Yield { n: 7 });
+    assert_eq!(Load::parse("load=tick rounds=7").unwrap(), Load::Tick { rounds: 7 });
+    assert_eq!(Load::parse("load=reset n=7").unwrap(), Load::Reset { n: 7 });
     assert_eq!(Load::parse("load=selftest end=vcpu1").unwrap(), Load::SelfTest { end: End::Vcpu1 });
 }
 

@@ -3,8 +3,10 @@
 mod messaging;
 mod micro;
 mod odometer;
+mod reset;
 mod selftest;
 mod simple;
+mod tick;
 
 use crate::arguments::Load;
 use crate::kernel::memory::Arena;
@@ -17,6 +19,8 @@ pub fn run(load: Load, mut arena: Arena) -> bool {
         Load::Idle { milliseconds } => simple::idle(milliseconds),
         Load::Spin { milliseconds, masked } => simple::spin(milliseconds, masked),
         Load::Yield { n } => simple::give_away(n),
+        Load::Tick { rounds } => tick::run(rounds),
+        Load::Reset { n } => reset::run(n),
         Load::SelfTest { end } => selftest::run(end),
     }
 }

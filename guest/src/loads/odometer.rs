@@ -7,6 +7,8 @@ use crate::arch::psci;
 
 /// Counter of READ_COUNTER: schedule-ins.
 pub const SCHEDULE_INS: u64 = 5;
+/// Counter of READ_COUNTER: exits that were HVCs.
+pub const HVC_EXITS: u64 = 0x100;
 /// READ_COUNTER of the whole VM.
 pub const WHOLE_VM: u64 = !0;
 /// MEASURE's operation: the VMID allocator's fast path.

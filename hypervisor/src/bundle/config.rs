@@ -31,8 +31,8 @@ pub struct VmConfig<'a> {
     pub vcpus: u32,
     /// Bytes of RAM of each: whole pages.
     pub memory: u64,
-    /// The physical CPU that each vCPU stays on; empty: wherever there is room. That the machine has these
-    /// CPUs isn't checked here.
+    /// The physical CPU that each of the first vCPUs stays on; those beyond go wherever there is room. That the machine has
+    /// these CPUs isn't checked here.
     pub pin: ArrayVec<u16, MAX_VCPUS>,
     /// The command line.
     pub bootargs: &'a str,
@@ -162,22 +162,19 @@ fn memory<'a>(node: Node<'a>) -> Result<u64, Fault<'a>> {
     Ok(memory)
 }
 
-/// The physical CPU of each vCPU.
+/// The physical CPUs of the first vCPUs.
 fn pin<'a>(node: Node<'a>, vcpus: u32) -> Result<ArrayVec<u16, MAX_VCPUS>, Fault<'a>> {
     const PROPERTY: &str = "odometer,pin";
     let cells = node.cells(PROPERTY)?;
     let mut pin = ArrayVec::new();
-    if cells.is_empty() {
-        return Ok(pin);
-    }
-    if cells.len() != vcpus as usize {
-        let remedy = "a physical CPU for each vCPU is needed, no more and no less (4 bytes each)";
+    if cells.len() > vcpus as usize {
+        let remedy = "a physical CPU for each vCPU, from the first one on, and no more (4 bytes each)";
         return Err(Fault::new(node, PROPERTY, Value::Bytes(cells.len() * 4), remedy));
     }
     for cpu in cells.iter() {
         let fault = Fault::new(node, PROPERTY, Value::Number(cpu.into()), "CPUs are numbered from 0 to 127");
         let valid = u16::try_from(cpu).ok().filter(|cpu| usize::from(*cpu) < MAX_CPUS).ok_or(fault)?;
-        // As many as vCPUs, which fit.
+        // No more than vCPUs, which fit.
         pin.try_push(valid).map_err(|_| fault)?;
     }
     Ok(pin)

@@ -11,7 +11,7 @@
 //!                         odometer,vcpus      vCPUs of each VM, 1 to 8 (1)
 //!                         odometer,memory     bytes of RAM of each VM
 //!                         odometer,count      VMs alike (1)
-//!                         odometer,pin        physical CPU of each vCPU
+//!                         odometer,pin        physical CPUs of the first vCPUs
 //!                         odometer,disk       name of an image of type filesystem: a virtio-blk
 //!                         odometer,disk-access  "private" (the default) or "read-only"
 //!                         odometer,console    there for a virtio-console

@@ -177,8 +177,8 @@ fn each_wrong_entry_is_named() {
         (|m| m.set("configurations/alpha", "odometer,count", cells(&[u32::MAX])), &["= 4294967295", "256"]),
         (|m| m.set("configurations/alpha", "odometer,count", cells(&[254])), &["beta", "= 3", "256 VMs"]),
         (
-            |m| m.set("configurations/beta", "odometer,pin", cells(&[1])),
-            &["odometer,pin has 4 bytes", "each vCPU"],
+            |m| m.set("configurations/beta", "odometer,pin", cells(&[1, 0, 1])),
+            &["odometer,pin has 12 bytes", "each vCPU"],
         ),
         (
             |m| m.set("configurations/beta", "odometer,pin", cells(&[1, 128])),

@@ -7,6 +7,7 @@ use crate::arch;
 use crate::arch::context::TimerState;
 use crate::ids::{CpuId, VcpuIndex};
 use crate::stats::VcpuState;
+use crate::sync::moment;
 use crate::system::System;
 use crate::vgic::VcpuSet;
 use crate::vm::layout::TIMER_PHYS_INTID;
@@ -139,6 +140,7 @@ pub fn kick_arrived(cpu: &Cpu) {
 pub fn limit_slice(cpu: &Cpu) {
     let shared = cpu.shared;
     shared.tickless.store(true, Ordering::SeqCst);
+    moment();
     if shared.queued.load(Ordering::SeqCst) == 0 {
         return arm_timer(cpu, u64::MAX);
     }

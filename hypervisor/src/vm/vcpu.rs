@@ -5,6 +5,7 @@
 use crate::arch::context::Context;
 use crate::ids::{CpuId, VcpuIndex};
 use crate::stats::VcpuStats;
+use crate::sync::moment;
 use crate::vm::Vm;
 use crate::vm::stolen::StolenTime;
 use crate::vm::watchdog::Watch;
@@ -56,12 +57,14 @@ impl RunStateCell {
     /// requests, and one of the two sees the other.
     #[inline(always)]
     pub fn get(&self) -> RunState {
+        moment();
         RunState::decode(self.0.load(Ordering::SeqCst))
     }
 
     /// Sets it: only for who holds the vCPU.
     #[inline(always)]
     pub fn set(&self, state: RunState) {
+        moment();
         self.0.store(state.encode(), Ordering::SeqCst);
     }
 
@@ -156,6 +159,7 @@ impl Vcpu {
     /// Asks it for something; who has called must also make it look (a kick), unless it is the caller's own.
     #[inline(always)]
     pub fn ask(&self, bits: u32) {
+        moment();
         self.requests.fetch_or(bits, Ordering::SeqCst);
     }
 

@@ -149,9 +149,9 @@ fn one_vm(index: usize, vm: &Vm, cpus: u32, problems: &mut Vec<Problem>) {
     if !(1..=MAX_VCPUS).contains(&vm.vcpus) {
         fault("vcpus", format!("{} vCPUs are not supported", vm.vcpus), format!("take 1 to {MAX_VCPUS}"));
     }
-    if !vm.pin.is_empty() && vm.pin.len() != vm.vcpus as usize {
+    if vm.pin.len() > vm.vcpus as usize {
         let what = format!("{} CPUs are named for {} vCPUs", vm.pin.len(), vm.vcpus);
-        fault("pin", what, "name one physical CPU for each vCPU, or leave the key out".into());
+        fault("pin", what, "name one physical CPU for each vCPU, or for the first ones".into());
     }
     if let Some(cpu) = vm.pin.iter().find(|cpu| **cpu >= cpus) {
         let what = format!("CPU {cpu} does not exist: the machine has {cpus}, counted from 0");

@@ -81,7 +81,7 @@ pub struct Vm {
     pub vcpus: u32,
     /// Bytes of RAM.
     pub memory: u64,
-    /// The physical CPU of each vCPU; empty for any.
+    /// The physical CPUs of the first vCPUs; those beyond run on any.
     pub pin: Vec<u32>,
     /// The kernel's command line.
     pub bootargs: String,

@@ -188,7 +188,7 @@ fn pins_must_fit_the_machine() {
         "[machine]\ncpus = 2\n[[vm]]\nkernel = \"guest\"\npin = [2]",
         &["a.toml:5: [[vm]] 1, `pin`: CPU 2 does not exist: the machine has 2", "raise machine.cpus to 3"],
     );
-    faults("[[vm]]\nkernel = \"guest\"\nvcpus = 2\npin = [0]", &["1 CPUs are named for 2 vCPUs"]);
+    faults("[[vm]]\nkernel = \"guest\"\nvcpus = 2\npin = [0, 1, 0]", &["3 CPUs are named for 2 vCPUs"]);
     faults("[[vm]]\nkernel = \"guest\"\npin = [-1]", &["`pin`: -1"]);
 }
 

@@ -10,7 +10,7 @@ mod registers;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::odometer;
+use super::odometer::{self, HVC_EXITS};
 use crate::arch::{psci, selfcheck};
 use crate::arguments::End;
 use crate::json::Escaped;
@@ -107,8 +107,6 @@ const MARK: u64 = 0x5e5e_7000_0d0e_0001;
 /// More hypercalls than the kernel makes before a load begins: Odometer zeroes RAM at a reset, but a VM's
 /// counters go on.
 const MANY: u64 = 2000;
-/// READ_COUNTER: how many exits were HVCs.
-const HVC_EXITS: u64 = 0x100;
 
 fn is_second_boot() -> bool {
     // SAFETY: mapped RAM that nothing else uses.

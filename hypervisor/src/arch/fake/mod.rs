@@ -130,8 +130,8 @@ impl Here {
     }
 }
 
-/// Gives others the chance to run.
-fn step() {
+/// Gives others the chance to run, if this is a simulated CPU.
+pub fn step() {
     let (machine, index) = here(|here| (here.machine.get().cloned(), here.index.get()));
     if let Some(machine) = machine {
         machine.step(index);

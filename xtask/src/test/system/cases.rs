@@ -156,7 +156,14 @@ fn scheduling() -> Vec<Case> {
         vm("talk", 1, MESSAGING, "pin = [0]"),
     ];
     let idle = [vm("idle", 2, "load=idle seconds=0.5", "count = 3")];
+    // vCPU 1 waits on the CPU that vCPU 0 spins on, for vCPU 2, which comes and goes; the other VM comes and goes on the other CPU.
+    let tick = [
+        vm("tick", 3, "load=tick rounds=200", "pin = [0, 0]"),
+        vm("other", 1, "load=tick rounds=300", "pin = [1]"),
+    ];
+    let short = "\"sched.slice_us\" = 1000";
     vec![
+        Case::scenario("stolen-sleeper", scenario("cpus = 2", short, &tick)).expect(runs_well).quick(),
         Case::scenario("pinned", scenario("cpus = 2", "", &pinned)).expect(runs_well).expect(stays_in_place),
         Case::scenario("unpinned", scenario("cpus = 2", "", &free)).expect(runs_well).expect(all_cpus_work),
         Case::scenario("masked-spin", scenario("cpus = 1", "", &masked))
@@ -223,7 +230,15 @@ fn life() -> Vec<Case> {
     let crowd = [vm("few", 1, "load=idle seconds=0.2", "count = 256").replace("32M", "8M")];
     let mut crowd = Case::scenario("256-vms", scenario("cpus = 4", "", &crowd)).expect(runs_well);
     crowd.limits = LONG;
+    // The vGIC, timers, memory and VMID of each boot are gone at the next; another VM runs on beside.
+    let resets = [vm("again", 2, "load=reset n=500", ""), vm("talk", 2, MESSAGING, "")];
     let mut cases = vec![
+        Case::scenario("500-resets", scenario("cpus = 2", "", &resets)).expect(runs_well).expect(within(
+            "vmid",
+            "rollovers",
+            0,
+            0,
+        )),
         Case::scenario("off-by-vcpu-1", scenario("cpus = 2", "", &last)).expect(runs_well),
         Case::scenario("system-reset", scenario("cpus = 2", "", &reset)).expect(runs_well),
         alone.quick(),
