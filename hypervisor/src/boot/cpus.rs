@@ -6,12 +6,17 @@ use crate::ids::{CpuId, IntId};
 use crate::memory::stage2::Stage2Config;
 use crate::platform::gic::{Gic, GicError};
 use crate::platform::machine::{CpuNode, EnableMethod, Machine};
+use crate::platform::options::DebugFault;
 use crate::scheduler::{Cpu, run};
 use crate::system::System;
 use crate::vgic::Vgic;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
+use spin::Once;
+
+/// How EL2 is configured on the first CPU.
+static FIRST: Once<[arch::Configured; arch::CONFIGURED]> = Once::new();
 
 const CPU_ON: u32 = 0xc400_0003;
 
@@ -69,6 +74,15 @@ pub fn init(cpu: &'static Cpu) -> Result<(), GicError> {
     }
     cpu.sgi_frame.set(gic.init_redistributor(frame, private_interrupts(system))?);
     Vgic::init_cpu(&arch::HardwareListRegisters);
+    if system.options.fault == Some(DebugFault::Differ) && cpu.shared.id != CpuId::BOOT {
+        arch::differ();
+    }
+    let own = arch::configuration();
+    let first = FIRST.call_once(|| own);
+    if let Some(((name, here), (_, there))) = own.iter().zip(first).find(|(here, there)| here != there) {
+        log::error!("{}: not used: {name} is {here:#x}, and {there:#x} on CPU 0", cpu.shared.id);
+        arch::halt()
+    }
     cpu.shared.online.store(true, Ordering::SeqCst);
     Ok(())
 }

@@ -10,7 +10,7 @@
 //! | `console.prefix` | `on`, `off` | `on` |
 //! | `stats.histograms` | `on`, `off` | `on` |
 //! | `vm.watchdog_ms` | 0 (off) to 86,400,000 milliseconds without an exit and without a timer, after which a VM is ended | 0 |
-//! | `debug.fault` | `panic`, `null`, `write-code`, `run-data`, `overflow`: what EL2 does wrong once it has booted, to see the report | nothing |
+//! | `debug.fault` | `panic`, `null`, `write-code`, `run-data`, `overflow`, `differ`: what EL2 does wrong once it has booted (`differ`: while other CPUs start), to see the report | nothing |
 //!
 //! A wrong value or an unknown key in one of these namespaces is an error, not a default: a measurement
 //! must not run with something else than what was asked for. Other words are left to whoever they are for.
@@ -61,6 +61,8 @@ pub enum DebugFault {
     RunData,
     /// A stack that overflows into its guard page.
     Overflow,
+    /// Another configuration of EL2 on the CPUs that the first one starts.
+    Differ,
 }
 
 impl DebugFault {
@@ -69,6 +71,7 @@ impl DebugFault {
             "panic" => DebugFault::Panic,
             "null" => DebugFault::Null,
             "write-code" => DebugFault::WriteCode,
+            "differ" => DebugFault::Differ,
             "run-data" => DebugFault::RunData,
             "overflow" => DebugFault::Overflow,
             _ => return None,
@@ -159,7 +162,7 @@ impl Options {
             }
             "console.prefix" => self.console_prefix = switch(value).ok_or(SWITCH)?,
             "debug.fault" => {
-                let remedy = "panic, null, write-code, run-data or overflow is needed";
+                let remedy = "panic, null, write-code, run-data, overflow or differ is needed";
                 self.fault = Some(DebugFault::parse(value).ok_or(remedy)?);
             }
             "stats.histograms" => self.histograms = switch(value).ok_or(SWITCH)?,

@@ -5,6 +5,7 @@
 //! behind its back: the target is a soft-float one, and this check shows that it worked.
 
 mod a64;
+mod tlb;
 
 use std::ops::Range;
 
@@ -22,6 +23,8 @@ const FP_SWITCH_LIMIT: u64 = 512;
 pub const MEMORY_LIMIT: u64 = 512 << 10;
 /// How many findings of one kind are listed.
 const SHOWN: usize = 10;
+
+pub use tlb::invalidations;
 
 /// What the ELF file says about the image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@ const STP_Q: u32 = 0xad00_0400;
 const FMOV: u32 = 0x1e6e_1000;
 
 /// An object file with these words as code and these symbols in it.
-fn code(words: &[u32], symbols: &[(&str, u64)]) -> Vec<u8> {
+pub(super) fn code(words: &[u32], symbols: &[(&str, u64)]) -> Vec<u8> {
     let mut file = Written::new(BinaryFormat::Elf, Architecture::Aarch64, Endianness::Little);
     let text = file.section_id(StandardSection::Text);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -6,12 +6,15 @@ pub mod console;
 pub mod interactive;
 mod process;
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::scenario::Machine;
-use crate::setup;
+use crate::setup::{self, command};
 
 /// What QEMU boots.
 #[derive(Debug, Clone)]
@@ -91,6 +94,18 @@ impl Launch {
         }
         arguments.extend(self.machine.qemu.iter().cloned());
         arguments
+    }
+
+    /// The device tree that QEMU makes for this machine, by way of `file`.
+    ///
+    /// # Errors
+    /// QEMU refuses, or the file can't be read.
+    pub fn device_tree(&self, file: &Path) -> Result<Vec<u8>> {
+        let mut qemu = Command::new(&self.program);
+        qemu.args(self.arguments(false)).args(["-machine", &format!("dumpdtb={}", file.display())]);
+        let output = command::capture(&mut qemu, Duration::from_secs(30))?;
+        anyhow::ensure!(output.status.success(), "QEMU writes no device tree: {}", output.stderr.trim());
+        fs::read(file).with_context(|| format!("reading {}", file.display()))
     }
 
     /// `10.0.2`

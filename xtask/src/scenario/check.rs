@@ -41,7 +41,7 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("console.prefix", Takes::Word(&["on", "off"])),
     ("stats.histograms", Takes::Word(&["on", "off"])),
     ("vm.watchdog_ms", Takes::Number(0, 86_400_000)),
-    ("debug.fault", Takes::Word(&["panic", "null", "write-code", "run-data", "overflow"])),
+    ("debug.fault", Takes::Word(&["panic", "null", "write-code", "run-data", "overflow", "differ"])),
 ];
 
 /// Checks everything that `convert` couldn't see in one value alone.

@@ -17,6 +17,7 @@ pub fn check() -> Result<Report> {
     report.add(Report::of("no-fp-at-el2", &no_fp(&odometer)));
     report.add(Report::of("hypervisor-w^x", &elf_check::write_xor_execute(&odometer)));
     report.add(Report::of("hypervisor-size", &elf_check::size(&odometer, elf_check::MEMORY_LIMIT)));
+    report.add(Report::of("tlb-invalidations", &elf_check::invalidations(&odometer)));
     report.add(Report::of("guest-w^x", &elf_check::write_xor_execute(&guest)));
     Ok(report)
 }

@@ -5,6 +5,7 @@ mod image;
 mod libtest;
 mod outcome;
 mod system;
+mod traps;
 mod tree;
 
 use std::io::Write;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::outcome::Report;
+use super::{outcome::Report, traps};
 use crate::paths;
 use crate::setup::command;
 
@@ -26,6 +26,7 @@ pub fn check() -> Result<Report> {
     let mut report = Report::default();
     report.add(Report::of("no-machine-paths", &all(&files, &machine_paths)));
     report.add(Report::of("links-in-documents", &all(&files, &broken_links)));
+    report.add(Report::of("tests-named-in-traps", &traps::check(&files)));
     Ok(report)
 }
 

@@ -99,6 +99,31 @@ fn init_traps_of_newer_cpus() {
     }
 }
 
+/// A register of EL2 and what it holds.
+pub type Configured = (&'static str, u64);
+
+macro_rules! configured {
+    ($($name:literal,)*) => {
+        /// How many registers [`configuration`] looks at.
+        pub const CONFIGURED: usize = [$($name),*].len();
+
+        /// Registers of EL2 that hold the same on every CPU, as guests go from one to another.
+        pub fn configuration() -> [Configured; CONFIGURED] {
+            [$(($name, read_sysreg!($name))),*]
+        }
+    };
+}
+
+configured! {
+    "hcr_el2", "cptr_el2", "cnthctl_el2", "hstr_el2", "vtcr_el2", "vttbr_el2", "sctlr_el2", "tcr_el2", "ttbr0_el2", "mair_el2", "vbar_el2",
+    "icc_sre_el2", "ich_hcr_el2",
+}
+
+/// Makes this CPU's configuration another one than that of the first (`debug.fault=differ`).
+pub fn differ() {
+    write_sysreg!("hstr_el2", 1);
+}
+
 /// Whether guests' accesses to RAM go through the caches whatever they say themselves: known once the CPU is configured.
 pub fn write_back_is_forced() -> bool {
     read_sysreg!("hcr_el2") & HCR_FWB != 0

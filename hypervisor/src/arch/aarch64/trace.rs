@@ -73,7 +73,8 @@ pub fn provoke(fault: DebugFault) {
     // guard pages are for.
     unsafe {
         match fault {
-            DebugFault::Panic => {}
+            // Elsewhere.
+            DebugFault::Panic | DebugFault::Differ => {}
             DebugFault::Null => asm!("ldr xzr, [{}]", in(reg) 0u64, options(nostack)),
             DebugFault::WriteCode => asm!("str xzr, [{}]", in(reg) text, options(nostack)),
             DebugFault::RunData => asm!("br {}", in(reg) data, options(nostack)),

@@ -93,6 +93,8 @@ pub struct Case {
     pub ends: Ends,
     /// How long it may take.
     pub limits: Limits,
+    /// Memory that the machine's device tree reserves in its reservation map: address and size.
+    pub reserve: Option<(u64, u64)>,
     /// What must hold afterwards.
     pub checks: Vec<Check>,
 }
@@ -114,6 +116,7 @@ impl Case {
             kernels: Vec::new(),
             ends: Ends::ByItself,
             limits: Limits { silence: Duration::from_secs(90), total: Duration::from_secs(240) },
+            reserve: None,
             checks: Vec::new(),
         }
     }

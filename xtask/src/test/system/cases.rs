@@ -76,11 +76,33 @@ fn machines() -> Vec<Case> {
         cases
             .push(Case::scenario(format!("memory-{memory}"), scenario(&machine, "", &vms)).expect(runs_well));
     }
+    cases.extend(banks_and_reservations());
     let vms = [vm("check", 2, "load=selftest", ""), vm("talk", 2, MESSAGING, "")];
     let mut oldest = Case::scenario("oldest-qemu", scenario("cpus = 2", "", &vms)).expect(runs_well);
     oldest.emulator = Emulator::Oldest;
     cases.push(oldest);
     cases
+}
+
+/// Memory that is in several pieces, or not for us.
+fn banks_and_reservations() -> [Case; 3] {
+    const RAM: u64 = 1 << 30;
+    let talk = [vm("talk", 2, MESSAGING, "count = 4")];
+    let backends = "-object\", \"memory-backend-ram,id=a,size=512M\", \"-object\", \"memory-backend-ram,id=b,size=512M\", \
+        \"-numa\", \"node,nodeid=0,memdev=a\", \"-numa\", \"node,nodeid=1,memdev=b";
+    let banks = format!("cpus = 2\nmemory = \"1G\"\nqemu = [\"{backends}\"]");
+    let banks = Case::scenario("memory-banks", scenario(&banks, "", &talk)).expect(runs_well);
+    // All that the image, the bundle and the device tree don't take comes from above 4 GiB: tables, heap and guests.
+    let mut above = Case::scenario("memory-above-4-GiB", scenario("cpus = 2\nmemory = \"8G\"", "", &talk))
+        .expect(runs_well);
+    above.reserve = Some((RAM, 3 << 30));
+    // Of 1 GiB all but 40 MiB are reserved: too little for these VMs, and enough for the hypervisor.
+    let text = scenario("cpus = 2\nmemory = \"1G\"", "", &talk);
+    let mut too_little = Case::scenario("refuses-reserved-memory", text)
+        .expect(starts_nothing)
+        .expect(says(&["talk-", "odometer,memory", "are free"]));
+    too_little.reserve = Some((RAM, (1 << 30) - (40 << 20)));
+    [banks, above, too_little]
 }
 
 /// Every option at boot.
@@ -249,7 +271,18 @@ fn life() -> Vec<Case> {
         crowd,
     ];
     cases.extend(faults);
+    cases.push(differ());
     cases
+}
+
+/// CPUs that are configured otherwise than the first find that, say so, and are not used; the others go on without them.
+fn differ() -> Case {
+    let text = scenario("cpus = 2", "\"debug.fault\" = \"differ\"", &[vm("talk", 2, MESSAGING, "")]);
+    Case::scenario("cpus-that-differ", text)
+        .expect(says(&["CPU 1: not used", "hstr_el2 is 0x1"]))
+        .expect(|outcome| guests_are_content(outcome, &[]))
+        .expect(within("end", "failed", 0, 0))
+        .expect(adds_up)
 }
 
 /// Guests: ours without a hypervisor, and Linux.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, anyhow};
 
 use super::case::{Boots, Case, Emulator, Ends, Level, Outcome};
-use super::el3;
+use super::{device_tree, el3};
 use crate::image::{self, Programs};
 use crate::linux::{self, Release};
 use crate::qemu::capture::{Captured, capture};
@@ -87,13 +87,19 @@ impl Bench {
     fn attempt(&self, case: &Case, qemu: Qemu, log: &Path) -> Result<()> {
         let scratch = paths::scratch()?;
         let prepared = self.prepare(case, scratch.path())?;
-        let launch = Launch {
+        let mut launch = Launch {
             program: qemu.path,
             version: qemu.version,
             machine: prepared.machine,
             memory: prepared.memory,
             boot: prepared.boot,
         };
+        if let Some((address, size)) = case.reserve {
+            let file = scratch.path().join("machine.dtb");
+            let tree = device_tree::reserve(&launch.device_tree(&file)?, address, size)?;
+            fs::write(&file, tree)?;
+            launch.machine.qemu.extend(["-dtb".into(), file.display().to_string()]);
+        }
         let mut lines = Vec::new();
         let captured = capture(&launch, &case.limits, Some(log), &mut |line| lines.push(line.to_owned()));
         let captured = match captured {

@@ -5,6 +5,7 @@
 
 mod case;
 mod cases;
+mod device_tree;
 mod el3;
 mod expect;
 mod launch;
