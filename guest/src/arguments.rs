@@ -63,6 +63,10 @@ pub enum End {
     Vcpu1,
     /// One SYSTEM_RESET, then SYSTEM_OFF.
     Reset,
+    /// Waits for ever without a timer; SYSTEM_OFF if it is started again nonetheless.
+    Hang,
+    /// Says what Linux says when it has panicked, and goes on with nothing but its timer; as above.
+    Panic,
 }
 
 /// The operations of the `micro` load; the order is the order in which they run.
@@ -284,7 +288,9 @@ fn set(load: &mut Load, key: &str, value: &str) -> Option<&'static str> {
             "off" => *end = End::Off,
             "vcpu1" => *end = End::Vcpu1,
             "reset" => *end = End::Reset,
-            _ => return Some("off, vcpu1 or reset"),
+            "hang" => *end = End::Hang,
+            "panic" => *end = End::Panic,
+            _ => return Some("off, vcpu1, reset, hang or panic"),
         },
         _ => return Some(""),
     }

@@ -17,7 +17,7 @@ use crate::scheduler::{self, CpuShared, IdleMask};
 use crate::stats::TickRate;
 use crate::sync::Mutex;
 use crate::vm::host::Host;
-use crate::vm::{Vcpu, Vm, layout};
+use crate::vm::{RunState, Vcpu, Vm, layout, request};
 use crate::vmid::Allocator;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use spin::Once;
@@ -120,6 +120,18 @@ impl UartLine for GuestLines {
     fn has_input(&self, vm: VmId) {
         if let Some(vm) = arch::this_cpu().system.vms().get(usize::from(vm.0)) {
             vm.devices.console_has_input(&Host::here());
+        }
+    }
+
+    fn has_panicked(&self, vm: VmId) {
+        let cpu = arch::this_cpu();
+        let vms = cpu.system.vms();
+        if let Some(vm) = vms.get(usize::from(vm.0))
+            && cpu.system.options.panic.is_some()
+            && let Some(vcpu) = vm.vcpus().iter().find(|vcpu| vcpu.state.get() != RunState::Off)
+        {
+            vcpu.ask(request::PANICKED);
+            scheduler::notify_index(cpu, vm, vcpu.index);
         }
     }
 }

@@ -10,6 +10,8 @@
 //! | `console.prefix` | `on`, `off` | `on` |
 //! | `stats.histograms` | `on`, `off` | `on` |
 //! | `vm.watchdog_ms` | 0 (off) to 86,400,000 milliseconds without an exit and without a timer, after which a VM is ended | 0 |
+//! | `vm.watchdog` | `end`, `restart`: what becomes of a VM that the watchdog has found | `end` |
+//! | `vm.panic` | `end`, `restart`: what becomes of a VM whose Linux has panicked and does not restart itself; `ignore` | `end` |
 //! | `debug.fault` | `panic`, `null`, `write-code`, `run-data`, `overflow`, `differ`: what EL2 does wrong once it has booted (`differ`: while other CPUs start), to see the report | nothing |
 //!
 //! A wrong value or an unknown key in one of these namespaces is an error, not a default: a measurement
@@ -44,8 +46,32 @@ pub struct Options {
     pub histograms: bool,
     /// Milliseconds after which a VM that shows no sign of life is ended; 0: never.
     pub watchdog_ms: u32,
+    /// What becomes of such a VM.
+    pub watchdog: Afterwards,
+    /// What becomes of a VM whose kernel has panicked; `None`: nothing.
+    pub panic: Option<Afterwards>,
     /// What EL2 does wrong, on purpose.
     pub fault: Option<DebugFault>,
+}
+
+/// What becomes of a VM whose guest does nothing more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Afterwards {
+    /// It is ended, and counts as failed.
+    #[default]
+    End,
+    /// It starts again, as after SYSTEM_RESET.
+    Restart,
+}
+
+impl Afterwards {
+    fn parse(value: &str) -> Option<Afterwards> {
+        match value {
+            "end" => Some(Afterwards::End),
+            "restart" => Some(Afterwards::Restart),
+            _ => None,
+        }
+    }
 }
 
 /// A fault of EL2's own, to try out how it is reported.
@@ -90,6 +116,8 @@ impl Default for Options {
             console_prefix: true,
             histograms: true,
             watchdog_ms: 0,
+            watchdog: Afterwards::End,
+            panic: Some(Afterwards::End),
             fault: None,
         }
     }
@@ -160,6 +188,11 @@ impl Options {
                 let remedy = "milliseconds from 0 (off) to 86400000 are needed";
                 self.watchdog_ms = number(value, 0, 86_400_000).ok_or(remedy)?;
             }
+            "vm.watchdog" => self.watchdog = Afterwards::parse(value).ok_or("end or restart is needed")?,
+            "vm.panic" if value == "ignore" => self.panic = None,
+            "vm.panic" => {
+                self.panic = Some(Afterwards::parse(value).ok_or("end, restart or ignore is needed")?);
+            }
             "console.prefix" => self.console_prefix = switch(value).ok_or(SWITCH)?,
             "debug.fault" => {
                 let remedy = "panic, null, write-code, run-data, overflow or differ is needed";
@@ -168,7 +201,8 @@ impl Options {
             "stats.histograms" => self.histograms = switch(value).ok_or(SWITCH)?,
             _ => {
                 return Err("no such option; there are vmid.policy, vmid.bits, sched.slice_us, \
-                            sched.seed, report.period_ms, console.prefix, stats.histograms, vm.watchdog_ms and debug.fault");
+                            sched.seed, report.period_ms, console.prefix, stats.histograms, vm.watchdog_ms, \
+                            vm.watchdog, vm.panic and debug.fault");
             }
         }
         Ok(())
@@ -221,19 +255,27 @@ mod tests {
     #[test]
     fn every_option_is_read() {
         let text = "vmid.policy=v3-clear-zero vmid.bits=4  sched.slice_us=500\tsched.seed=7 debug.fault=null report.period_ms=1000 \
-                    console.prefix=off stats.histograms=off vm.watchdog_ms=250";
+                    console.prefix=off stats.histograms=off vm.watchdog_ms=250 vm.watchdog=restart vm.panic=restart";
         let expected = Options {
             policy: Policy::parse("v3-clear-zero").unwrap(),
             vmid_bits: Some(4),
             slice_us: 500,
             seed: 7,
             watchdog_ms: 250,
+            watchdog: Afterwards::Restart,
+            panic: Some(Afterwards::Restart),
             fault: Some(DebugFault::Null),
             report_period_ms: 1000,
             console_prefix: false,
             histograms: false,
         };
         assert_eq!(Options::parse(text), Ok(expected));
+    }
+
+    #[test]
+    fn a_panic_can_be_left_to_the_guest() {
+        assert_eq!(Options::parse("").unwrap().panic, Some(Afterwards::End));
+        assert_eq!(Options::parse("vm.panic=ignore").unwrap().panic, None);
     }
 
     #[test]
@@ -258,7 +300,9 @@ mod tests {
             ("stats.histograms=", "on or off"),
             ("vmid.bit=8", "vmid.bits"),
             ("vm.watchdog_ms=forever", "0 (off)"),
-            ("vm.watchdog=1", "vm.watchdog_ms"),
+            ("vm.watchdog=1", "end or restart"),
+            ("vm.panic=on", "ignore"),
+            ("vm.watch=1", "vm.watchdog_ms"),
             ("trace.ring=on", "no such option"),
         ];
         for (text, remedy) in cases {

@@ -8,6 +8,7 @@ use super::wake;
 use crate::arch;
 use crate::arch::context::{Held, TimerState};
 use crate::ids::CpuId;
+use crate::platform::options::Afterwards;
 use crate::stats::collect;
 use crate::vm::watchdog::{NO_TIMER, Sample, own_exits};
 use crate::vm::{RunState, Vcpu, Vm, life, request};
@@ -73,9 +74,16 @@ fn stuck(vm: &'static Vm, now: u64, limit: u64) -> Option<&'static Vcpu> {
     named.filter(|_| !alive)
 }
 
-/// The vCPU that is held was found stuck: reports it, and stops its VM.
+/// The vCPU that is held was found stuck, or its kernel has panicked: reports it, and ends its VM or starts it again, as the
+/// options say.
 #[cold]
 #[inline(never)]
-pub fn stop_stuck(held: &Held) {
-    life::fail(held, "watchdog: no exit and no timer programmed for vm.watchdog_ms", None);
+pub fn stop_hopeless(held: &Held, requests: u32) {
+    let options = &arch::this_cpu().system.options;
+    let (what, then) = if requests & request::PANICKED != 0 {
+        ("its kernel has panicked", options.panic.unwrap_or(Afterwards::End))
+    } else {
+        ("watchdog: no exit and no timer programmed for vm.watchdog_ms", options.watchdog)
+    };
+    life::give_up(held, what, then);
 }

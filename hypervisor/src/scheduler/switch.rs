@@ -42,9 +42,10 @@ fn give_up(held: Held, reason: Reason, start: u64) -> Held {
     let guest = start.wrapping_sub(held.entered);
     record_exit(&vcpu.stats, &cpu.shared.stats, reason, guest, now.wrapping_sub(start));
     cpu.set_mark(now);
-    if requests & (request::STOP | request::OFF | request::STUCK) != 0 || !vcpu.vm.is_running() {
-        if requests & (request::STOP | request::OFF | request::STUCK) == request::STUCK {
-            housekeeping::stop_stuck(&held);
+    const HOPELESS: u32 = request::STUCK | request::PANICKED;
+    if requests & (request::STOP | request::OFF | HOPELESS) != 0 || !vcpu.vm.is_running() {
+        if requests & (request::STOP | request::OFF) == 0 && requests & HOPELESS != 0 {
+            housekeeping::stop_hopeless(&held, requests);
         }
         retire(cpu, vcpu);
         return next(cpu);

@@ -11,6 +11,7 @@ use super::{RunState, Vcpu, Vm, VmMemory, VmState, layout, psci, stolen};
 use crate::arch::{self, context::Held};
 use crate::boot::stop;
 use crate::memory::address::Ipa;
+use crate::platform::options::Afterwards;
 use crate::scheduler::{self, Cpu};
 use crate::stats::collect;
 use crate::system::System;
@@ -133,6 +134,19 @@ pub fn fail(held: &Held, what: &str, ipa: Option<u64>) {
     let vcpu = held.vcpu;
     crate::exit::fault::report_guest(held, what, ipa);
     begin_stop(vcpu.vm, VmState::Failing);
+}
+
+/// The guest of the vCPU that is held does nothing more: says why, and ends its VM, or starts it again.
+pub fn give_up(held: &Held, what: &str, then: Afterwards) {
+    let vm = held.vcpu.vm;
+    crate::exit::fault::report_guest(held, what, None);
+    begin_stop(
+        vm,
+        match then {
+            Afterwards::End => VmState::Failing,
+            Afterwards::Restart => VmState::Resetting,
+        },
+    );
 }
 
 /// All of a VM's vCPUs are retired: ends it, or starts it again. The last one to end ends the run.

@@ -87,6 +87,8 @@ pub mod request {
     pub const STOP: u32 = 8;
     /// The watchdog has found its VM stuck.
     pub const STUCK: u32 = 16;
+    /// Its guest's kernel has said that it has panicked and does nothing more.
+    pub const PANICKED: u32 = 32;
 }
 
 /// A vCPU.

@@ -3,7 +3,7 @@
 //! One run of QEMU for each kernel and CPU model; in it a VM for each number of vCPUs. A VM has booted when its init has said
 //! what it runs on (`odometer.about`), all of that is as it should be, and the VM has powered itself off.
 
-mod judge;
+pub mod judge;
 mod table;
 
 use std::path::{Path, PathBuf};

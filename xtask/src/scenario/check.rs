@@ -41,6 +41,8 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("console.prefix", Takes::Word(&["on", "off"])),
     ("stats.histograms", Takes::Word(&["on", "off"])),
     ("vm.watchdog_ms", Takes::Number(0, 86_400_000)),
+    ("vm.watchdog", Takes::Word(&["end", "restart"])),
+    ("vm.panic", Takes::Word(&["end", "restart", "ignore"])),
     ("debug.fault", Takes::Word(&["panic", "null", "write-code", "run-data", "overflow", "differ"])),
 ];
 

@@ -11,11 +11,12 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::odometer::{self, HVC_EXITS};
-use crate::arch::{psci, selfcheck};
+use crate::arch::{cpu, psci, selfcheck};
 use crate::arguments::End;
 use crate::json::Escaped;
 use crate::kernel::console::report;
-use crate::kernel::{self, cpus};
+use crate::kernel::{self, console, cpus};
+use crate::sync::Masked;
 
 /// What has come out so far.
 #[derive(Default)]
@@ -52,8 +53,8 @@ const NATIVE: &str = "needs Odometer beneath";
 
 /// Runs all checks; ends as `end` says. Returns whether all passed.
 pub fn run(end: End) -> bool {
-    if end == End::Reset && is_second_boot() {
-        report!("check", "\"name\":\"system_reset\",\"ok\":true,\"seen\":\"booted again\"");
+    if matches!(end, End::Reset | End::Hang | End::Panic) && is_second_boot() {
+        report!("check", "\"name\":\"started_again\",\"ok\":true,\"seen\":\"{:?}\"", end);
         return true;
     }
     let mut checks = Checks::default();
@@ -79,7 +80,9 @@ pub fn run(end: End) -> bool {
     match end {
         End::Off => ok,
         End::Vcpu1 => end_on_vcpu1(ok),
-        End::Reset => reset(ok),
+        End::Reset => ok && reset(),
+        End::Hang => ok && hang(),
+        End::Panic => ok && panic(),
     }
 }
 
@@ -114,17 +117,39 @@ fn is_second_boot() -> bool {
     mark == MARK || (odometer::is_beneath() && odometer::counter(HVC_EXITS).is_some_and(|n| n > MANY))
 }
 
-fn reset(ok: bool) -> bool {
-    if !ok {
-        return false;
-    }
+/// Leaves what [`is_second_boot`] looks for.
+fn mark() {
     if odometer::is_beneath() {
         (0..2 * MANY).for_each(|_| _ = psci::call(psci::VERSION, 0, 0, 0));
     }
     // SAFETY: as in `is_second_boot`.
     unsafe { core::ptr::write_volatile(MARK_AT as *mut u64, MARK) };
     selfcheck::clean(MARK_AT);
-    crate::kernel::console::drain();
+    console::drain();
+}
+
+/// Waits deaf and without a timer, as a kernel that has parked its CPU.
+fn hang() -> bool {
+    mark();
+    let _masked = Masked::new();
+    cpu::stop_timer();
+    loop {
+        cpu::wait_for_interrupt();
+    }
+}
+
+/// Linux's last words when it has panicked with `panic=0`; then it spins, and its timer ticks.
+fn panic() -> bool {
+    mark();
+    console::emergency(format_args!("---[ end Kernel panic - not syncing: selftest ]---"));
+    loop {
+        cpu::arm_timer(cpu::counter() + cpu::frequency() / 100);
+        cpu::wait_for_interrupt();
+    }
+}
+
+fn reset() -> bool {
+    mark();
     let status = psci::status(psci::call(psci::SYSTEM_RESET, 0, 0, 0));
     kernel::error(format_args!("SYSTEM_RESET returned {status}"));
     false

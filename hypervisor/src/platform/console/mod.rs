@@ -25,6 +25,7 @@
 mod input;
 mod message;
 mod output;
+mod panic;
 mod set;
 mod watch;
 
@@ -41,6 +42,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 use input::Escape;
 use output::{Staging, Turn};
+use panic::LastWords;
 use set::VmSet;
 
 /// Bytes that one caller sends for others at most, before it goes back to its own work.
@@ -67,6 +69,11 @@ pub trait UartLine {
 
     /// Input has been put into the UART of `vm`: it may be fetched with [`Console::take_input`]. As [`has_room`](Self::has_room).
     fn has_input(&self, vm: VmId) {
+        let _ = vm;
+    }
+
+    /// The guest of `vm` has said that its kernel has given up and does nothing more ([`panic`]). As [`has_room`](Self::has_room).
+    fn has_panicked(&self, vm: VmId) {
         let _ = vm;
     }
 }
@@ -105,6 +112,8 @@ struct Mux {
     staging: Staging,
     /// The VM whose line is being sent.
     turn: Option<Turn>,
+    /// What is looked for in its line.
+    last_words: LastWords,
     /// Whose turn is next.
     cursor: usize,
     /// The VM whose unfinished line is the last thing on the console.
@@ -367,6 +376,7 @@ impl Mux {
         Mux {
             staging: Staging::new(),
             turn: None,
+            last_words: LastWords::new(),
             cursor: 0,
             open: None,
             continued: VmSet::new(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::breadth;
 use super::case::{Boots, Case, Emulator, Ends, Level};
 use super::expect::{
     adds_up, all_cpus_work, all_ended, guests_are_content, hypervisor_faults, occurs, reports_again,
@@ -25,27 +26,27 @@ pub const FILES: [(&str, &[u8]); 3] = [
 const CPUS: [&str; 7] =
     ["max", "cortex-a57", "cortex-a72", "cortex-a76", "neoverse-n1", "neoverse-v1", "a64fx"];
 /// A small load with all kinds of exits.
-const MESSAGING: &str = "load=messaging groups=1 fds=4 loops=25 runs=1";
+pub const MESSAGING: &str = "load=messaging groups=1 fds=4 loops=25 runs=1";
 /// Limits of a run that must refuse: it says so at once or not at all.
 const SHORT: Limits = Limits { silence: Duration::from_secs(10), total: Duration::from_secs(30) };
 /// Limits of a run on very many CPUs, or of Linux.
-const LONG: Limits = Limits { silence: Duration::from_secs(180), total: Duration::from_secs(420) };
+pub const LONG: Limits = Limits { silence: Duration::from_secs(180), total: Duration::from_secs(420) };
 
 /// All of them.
 pub fn all() -> Vec<Case> {
-    let parts = [machines(), options(), refusals(), scheduling(), vmids(), life(), guests()];
+    let parts = [machines(), options(), refusals(), scheduling(), vmids(), life(), guests(), breadth::all()];
     parts.into_iter().flatten().collect()
 }
 
 /// A `[[vm]]` of our own guest.
-fn vm(name: &str, vcpus: u32, bootargs: &str, more: &str) -> String {
+pub fn vm(name: &str, vcpus: u32, bootargs: &str, more: &str) -> String {
     format!(
         "[[vm]]\nname = \"{name}\"\nkernel = \"guest\"\nmemory = \"32M\"\nvcpus = {vcpus}\nbootargs = \"{bootargs}\"\n{more}\n"
     )
 }
 
 /// A scenario of a machine, options and VMs.
-fn scenario(machine: &str, options: &str, vms: &[String]) -> String {
+pub fn scenario(machine: &str, options: &str, vms: &[String]) -> String {
     format!("[machine]\n{machine}\n[options]\n{options}\n{}", vms.concat())
 }
 
@@ -385,6 +386,10 @@ mod tests {
         }
         for name in ["vmlinuz", "initramfs"] {
             std::fs::write(directory.path().join(name), [0; 64]).expect("written");
+            for release in linux::Release::ALL {
+                let file = directory.path().join(format!("{name}-{release}"));
+                std::fs::write(file, [0; 64]).expect("written");
+            }
         }
         let file = directory.path().join("scenario.toml");
         let guest =

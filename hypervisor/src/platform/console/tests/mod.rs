@@ -84,7 +84,7 @@ impl SerialPort for &Wire {
 
 /// The levels of the VMs' UART interrupts as told.
 #[derive(Debug, Default)]
-struct Levels(StdMutex<BTreeMap<u16, bool>>, AtomicUsize, AtomicUsize);
+struct Levels(StdMutex<BTreeMap<u16, bool>>, AtomicUsize, AtomicUsize, StdMutex<Vec<u16>>);
 
 impl Levels {
     /// How often another device than the UART was asked for output, and offered input, since the last call.
@@ -109,6 +109,10 @@ impl UartLine for &Levels {
 
     fn has_input(&self, _: VmId) {
         self.2.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn has_panicked(&self, vm: VmId) {
+        self.3.lock().unwrap().push(vm.0);
     }
 }
 
