@@ -4,6 +4,7 @@ pub mod cpu;
 pub mod exception;
 pub mod features;
 pub mod gic;
+pub mod granule;
 pub mod measure;
 pub mod mmio;
 pub mod mmu;

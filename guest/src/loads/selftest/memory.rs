@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Checks, odometer};
 use crate::arch::exception::{CLASS_DATA_ABORT, class};
+use crate::arch::granule::{self, Granule};
 use crate::arch::{mmio::Registers, mmu, selfcheck, uart};
 use crate::kernel::{cpus, machine, memory};
 use crate::machine::{RAM_BASE, Region};
@@ -32,6 +33,37 @@ pub fn run(checks: &mut Checks) {
     checks.note("exclusives", sum == ADDITIONS * cpus::number() as u64, format_args!("{sum}"));
     devices(checks);
     nothing(checks);
+    granules(checks);
+}
+
+/// Pages of other sizes than this kernel's own, on memory that is in use and on memory that nobody has touched yet.
+fn granules(checks: &mut Checks) {
+    static CELL: AtomicU64 = AtomicU64::new(0);
+    /// In the window, and behind everything that this load uses.
+    const FAR: u64 = RAM_BASE + granule::WINDOW * 3 / 4;
+    for (name, size, far) in
+        [("granule_16k", Granule::Kib16, FAR), ("granule_64k", Granule::Kib64, FAR + 0x2_0000)]
+    {
+        if !size.is_there() {
+            checks.skip(name, "the CPU has no pages of this size");
+            continue;
+        }
+        if far + 0x1_0000 > memory::end() {
+            checks.skip(name, "needs 32 MiB of memory");
+            continue;
+        }
+        CELL.store(1, Ordering::Relaxed);
+        // SAFETY: a cell that no other CPU looks at now; and RAM that the arena has not come to.
+        let (near, fresh, again) = unsafe {
+            (
+                granule::exchange(size, &raw const CELL as u64, 2),
+                granule::exchange(size, far, 3),
+                granule::exchange(size, far, 4),
+            )
+        };
+        let ok = (near, CELL.load(Ordering::Relaxed), fresh, again) == (1, 2, 0, 3);
+        checks.note(name, ok, format_args!("{near} {fresh} {again}"));
+    }
 }
 
 fn devices(checks: &mut Checks) {
