@@ -24,7 +24,7 @@ pub fn handle(held: &mut Held) -> Reason {
     }
     if intid == KICK {
         finish(intid);
-        scheduler::kick_arrived(cpu);
+        scheduler::limit_slice(cpu);
         return Reason::IrqKick;
     }
     other(cpu, intid, Some(vcpu))

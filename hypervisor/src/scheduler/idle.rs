@@ -1,6 +1,7 @@
 //! Which CPUs have nothing to do.
 
 use crate::ids::{CpuId, MAX_CPUS};
+use crate::sync::moment;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The CPUs that have nothing to do.
@@ -14,6 +15,7 @@ impl IdleMask {
 
     /// `cpu` is about to wait; it looks at the queues once more after this.
     pub fn set(&self, cpu: CpuId) {
+        moment();
         let (word, bit) = Self::bit(cpu);
         self.0[word].fetch_or(bit, Ordering::SeqCst);
     }

@@ -6,9 +6,10 @@
 use super::cpu::Cpu;
 use super::housekeeping;
 use super::wake;
-use crate::arch::{self, HardwareListRegisters, context::Held};
+use crate::arch::{self, HardwareListRegisters, context::Held, context::TimerState};
 use crate::exit::interrupt;
 use crate::stats::{Reason, VcpuState, record_exit};
+use crate::vm::layout::{TIMER_PHYS_INTID, TIMER_VIRT_INTID};
 use crate::vm::watchdog::NO_TIMER;
 use crate::vm::{RunState, Vcpu, life, request};
 use core::sync::atomic::Ordering;
@@ -266,8 +267,11 @@ fn unload(cpu: &'static Cpu) {
     vcpu.set_resident(None);
     wake::notify_set(cpu, vcpu, saved.wake);
     if blocked {
-        let virt = timer.armed().then(|| timer.cval.saturating_add(vcpu.vm.cntvoff.load(Ordering::Relaxed)));
-        let physical = physical.armed().then_some(physical.cval);
+        // A timer whose interrupt the guest has disabled ends no wait: it would be woken again and again.
+        let counts = |timer: TimerState, intid| timer.armed() && vcpu.vm.vgic.is_enabled(vcpu.index, intid);
+        let virt = counts(timer, TIMER_VIRT_INTID)
+            .then(|| timer.cval.saturating_add(vcpu.vm.cntvoff.load(Ordering::Relaxed)));
+        let physical = counts(physical, TIMER_PHYS_INTID).then_some(physical.cval);
         if let Some(deadline) = virt.into_iter().chain(physical).min() {
             wake::set_timer(cpu, vcpu, deadline, wait);
         }

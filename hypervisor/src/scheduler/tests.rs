@@ -3,6 +3,7 @@
 use crate::arch::fake::guest::{Do, Trap};
 use crate::arch::fake::machine::Outcome;
 use crate::system::fake::{Plan, Ran, Setup, free, pinned, run};
+use crate::vm::layout::GICR_BASE;
 use proptest::prelude::*;
 
 /// The run has ended well.
@@ -120,6 +121,19 @@ fn trap_21_vcpu_0_goes_off_and_vcpu_1_ends_the_vm() {
 }
 
 #[test]
+fn trap_21_a_vm_ends_whatever_its_vcpus_are_doing() {
+    for seed in 1..80 {
+        // vCPU 1 makes no exit of its own, and comes and goes on its CPU with another VM's until that has ended.
+        let first = vec![Do::cpu_on(1), Do::Spin(200 + seed * 131 % 1500), Do::system_off()];
+        let second = vec![Do::Mask(true), Do::Spin(u64::MAX / 2)];
+        let other = vec![Do::Spin(300), Do::system_off()];
+        let vms = vec![vec![pinned(0, first), pinned(1, second)], vec![pinned(1, other)]];
+        let setup = Setup { seed, slice: 30, limit: 100_000, ..Setup::new(2) };
+        ends(&run(setup, vms), &format!("seed {seed}"));
+    }
+}
+
+#[test]
 fn trap_21_a_vm_is_reset_while_others_run() {
     const RESETS: u64 = 5;
     for seed in 1..10 {
@@ -133,6 +147,33 @@ fn trap_21_a_vm_is_reset_while_others_run() {
             vec![free(ring(0, 2, 12, |_| vec![])), free(ring(1, 2, 12, |_| vec![]))],
         ];
         ends(&run(Setup { seed, ..Setup::new(2) }, vms), &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn trap_12_a_timer_whose_interrupt_is_disabled_wakes_nobody_until_it_is_enabled() {
+    /// ISV, SAS of 32 bits, WnR, a translation fault at level 3.
+    const STORE: u64 = 1 << 24 | 2 << 22 | 1 << 6 | 0x07;
+    const SGI_FRAME: u64 = GICR_BASE.0 + 0x1_0000;
+    const TIMERS: u64 = 1 << 27 | 1 << 30;
+    for seed in 1..10 {
+        let sleeper = vec![
+            Do::cpu_on(1),
+            // GICR_ICENABLER0; then its virtual timer and its physical one, both in the past.
+            Do::access(STORE, SGI_FRAME + 0x180, TIMERS),
+            Do::Arm { ticks: 0, masked: false },
+            Do::sysreg(3 << 20 | 2 << 17 | 3 << 14 | 14 << 10 | 2 << 1, 1),
+            Do::sysreg(3 << 20 | 1 << 17 | 3 << 14 | 14 << 10 | 2 << 1, 1),
+            Do::Await(27, 1),
+            Do::system_off(),
+        ];
+        // Its sibling enables the virtual one, GICR_ISENABLER0 of vCPU 0, a long time after.
+        let sibling = vec![Do::Spin(20_000), Do::access(STORE, SGI_FRAME + 0x100, 1 << 27)];
+        let vms = vec![vec![pinned(0, sleeper), pinned(0, sibling)]];
+        let ran = run(Setup { seed, slice: 500, ..Setup::new(1) }, vms);
+        ends(&ran, &format!("seed {seed}"));
+        let runs = ran.system.vms()[0].vcpus()[0].stats.schedule_ins.get();
+        assert!(runs < 10, "seed {seed}: it was scheduled {runs} times");
     }
 }
 

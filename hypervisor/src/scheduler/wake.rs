@@ -127,11 +127,6 @@ pub fn push(system: &System, shared: &CpuShared, vcpu: &Vcpu) {
     shared.queued.store(queue.len(), Ordering::SeqCst);
 }
 
-/// Another CPU has something for this one.
-pub fn kick_arrived(cpu: &Cpu) {
-    limit_slice(cpu);
-}
-
 /// Sets the timer for what comes next: the end of the slice if others wait, and the vCPUs that wait here for their timers.
 ///
 /// Also says whether this CPU must be kicked by who queues something. First it says so, then it looks, so that one that is queued

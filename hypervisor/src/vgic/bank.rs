@@ -119,8 +119,6 @@ pub(super) struct VgicCpu {
     pub priority: [AtomicU8; 32],
     /// SPIs that are routed to this vCPU; a hint, [`super::Vgic::route`] decides.
     pub routed: AtomicU64,
-    /// Not 0: a saved list register is pending.
-    pub saved_pending: AtomicU32,
     /// Owner: the CPU interface while the vCPU isn't loaded. List registers are 0 while it is.
     pub vmcr: AtomicU32,
     pub apr: [[AtomicU32; 4]; 2],
@@ -146,7 +144,6 @@ impl VgicCpu {
             lr_intid: [const { AtomicU8::new(0) }; 16],
             priority: [const { AtomicU8::new(0) }; 32],
             routed: AtomicU64::new(0),
-            saved_pending: AtomicU32::new(0),
             vmcr: AtomicU32::new(0),
             apr: [const { [const { AtomicU32::new(0) }; 4] }; 2],
             saved: [const { AtomicU64::new(0) }; 16],
@@ -170,7 +167,7 @@ impl VgicCpu {
 
     /// Empties the CPU interface; the redistributor stays.
     pub fn reset_interface(&self) {
-        for word in [&self.in_lr, &self.hw, &self.saved_pending, &self.vmcr] {
+        for word in [&self.in_lr, &self.hw, &self.vmcr] {
             word.store(0, Relaxed);
         }
         self.set_notes(Notes::NONE);

@@ -155,12 +155,10 @@ impl Vgic {
         self.cpu(vcpu).signals.load(SeqCst) >> 32 != 0
     }
 
-    /// Whether a vCPU that is **not loaded** has an interrupt that it would take: WFI must not block it, or it must be made
-    /// ready. What is enabled in its CPU interface (ICC_PMR_EL1, ICC_IGRPEN1_EL1) isn't looked at: a
-    /// vCPU may be woken without need, never the other way round. For the vCPU that is loaded, see [`Vgic::pending_here`].
-    pub fn has_deliverable(&self, vcpu: VcpuIndex) -> bool {
-        let cpu = self.cpu(vcpu);
-        cpu.saved_pending.load(SeqCst) != 0 || self.wanted(cpu) & !self.in_list_registers(cpu) != 0
+    /// Whether a private interrupt is enabled (GICR_ISENABLER0). A vCPU that waits for one that isn't need not be woken for it: enabling
+    /// it notifies the vCPU. SeqCst: asked after the vCPU's state has been set to waiting, which who enables it looks at afterwards.
+    pub fn is_enabled(&self, vcpu: VcpuIndex, intid: IntId) -> bool {
+        intid.is_private() && self.cpu(vcpu).enabled.load(SeqCst) & 1 << intid.0 != 0
     }
 
     /// A private interrupt (SGI or PPI) becomes pending once, as by an edge. Other INTIDs are ignored.

@@ -4,7 +4,7 @@
 //! Between vCPUs the hardware is at rest: list registers in use by nobody and active priorities are 0, and
 //! ICH_HCR_EL2 is `EN`. So a load writes only what isn't at rest, and nothing of one guest is left for the next.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::bank::{HW_WAITING, VgicCpu};
 use super::bits::ones;
@@ -56,7 +56,6 @@ impl Vgic {
             }
         }
         let mut saved = Saved { timer_active: false, wake: VcpuSet::EMPTY };
-        let mut pending = false;
         for n in ones(notes.used()) {
             let value = lrs.read(n);
             if value & STATE == 0 {
@@ -69,7 +68,6 @@ impl Vgic {
                 cpu.vacate(n);
                 continue;
             }
-            pending |= value & STATE == PENDING;
             cpu.saved[n & 15].store(value, Relaxed);
         }
         let hw = cpu.hw.load(Relaxed);
@@ -79,10 +77,6 @@ impl Vgic {
                 // Forgotten: its line, if it is high still, makes the physical one pending again where the vCPU is loaded.
                 cpu.hw.store(0, Relaxed);
             }
-        }
-        if pending {
-            // SeqCst as all that decides whether a vCPU may be blocked.
-            cpu.saved_pending.store(1, SeqCst);
         }
         saved
     }
@@ -105,7 +99,6 @@ impl Vgic {
         if notes.used() == 0 {
             return false;
         }
-        cpu.saved_pending.store(0, Relaxed);
         for n in ones(notes.used()) {
             lrs.write(n, cpu.saved[n & 15].load(Relaxed));
             // What others read of a loaded vCPU: nothing, rather than what was once.

@@ -5,6 +5,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::problem::{Lines, Problem, did_you_mean};
+use super::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 
 /// The keys of `[machine]`.
 const MACHINE: &[&str] = &["cpus", "memory", "cpu", "gic-version", "threads", "deterministic", "qemu"];
@@ -148,13 +149,42 @@ pub fn read(text: &str) -> Read {
             let key =
                 lines.iter().rfind(|(_, at)| **at == line).map_or(String::new(), |(key, _)| key.clone());
             let value = error.span().and_then(|span| text.get(span)).unwrap_or_default().to_string();
-            problems.push(Problem::new(
-                key,
-                format!("{value} has the wrong type: {}", error.message().trim()),
-                "docs/scenario.md lists each key with its type",
-            ));
+            let is_number = value.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit());
+            // A number that is no type of TOML's: it has more than 63 bits.
+            let what = match value.parse::<i64>().is_err() && is_number && wants_number(&key) {
+                true => format!("{value} is out of range"),
+                false => format!("{value} has the wrong type: {}", error.message().trim()),
+            };
+            let remedy = format!("{} is needed", expected(&key));
+            problems.push(Problem::new(key, what, remedy));
             Read { raw: None, lines, problems }
         }
+    }
+}
+
+/// The last word of a key.
+fn last(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
+}
+
+/// Whether a key's value is a number.
+fn wants_number(key: &str) -> bool {
+    matches!(last(key), "cpus" | "gic-version" | "vcpus" | "count" | "memory" | "load" | "entry" | "pin")
+}
+
+/// What a key wants, in words.
+fn expected(key: &str) -> String {
+    match last(key) {
+        "cpus" => format!("a number of CPUs, 1 to {MAX_CPUS},"),
+        "vcpus" => format!("a number of vCPUs, 1 to {MAX_VCPUS},"),
+        "count" => format!("a number of VMs, 1 to {MAX_VMS},"),
+        "gic-version" => "3".into(),
+        "memory" => "a size such as \"96M\"".into(),
+        "pin" => "a list of CPUs such as [0, 1]".into(),
+        "load" | "entry" => "an address such as 0x40080000".into(),
+        "qemu" => "a list of strings such as [\"-d\", \"int\"]".into(),
+        "deterministic" | "console" | "net" => "true or false".into(),
+        _ => "a text in quotes".into(),
     }
 }
 

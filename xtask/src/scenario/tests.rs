@@ -84,7 +84,23 @@ fn unknown_keys_are_named_with_line_and_the_word_that_was_meant() {
 #[test]
 fn what_is_not_toml_or_of_the_wrong_type_is_named() {
     faults("[[vm]\nkernel = \"guest\"", &["a.toml:1: not TOML"]);
-    faults("[[vm]]\nkernel = 7", &["a.toml:2: [[vm]] 1, `kernel`: 7 has the wrong type", "docs/scenario.md"]);
+    faults(
+        "[[vm]]\nkernel = 7",
+        &["a.toml:2: [[vm]] 1, `kernel`: 7 has the wrong type", "a text in quotes is needed"],
+    );
+    let huge = "99999999999999999999";
+    for (key, value, remedy) in [
+        ("vcpus", huge, "1 to 8"),
+        ("vcpus", "\"two\"", "1 to 8"),
+        ("memory", huge, "a size such as \"96M\""),
+        ("count", huge, "1 to 256"),
+        ("pin", "[99999999999999999999]", "a list of CPUs"),
+        ("net", "1", "true or false"),
+    ] {
+        let text = format!("[[vm]]\nkernel = \"guest\"\n{key} = {value}");
+        faults(&text, &["a.toml:3", &format!("`{key}`"), remedy]);
+    }
+    faults(&format!("[[vm]]\nkernel = \"guest\"\nvcpus = {huge}"), &["out of range"]);
     faults("[[vm]]\nkernel = \"guest\"\nmemory = true", &["a.toml:3", "`memory`"]);
     faults("machine = 3", &["`machine`: is not a table", "write [machine]"]);
     faults("[vm]\nkernel = \"guest\"", &["`vm`: is not a list", "write [[vm]]"]);

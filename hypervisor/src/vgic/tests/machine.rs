@@ -1,8 +1,11 @@
 //! A VM's virtual GIC, and what a guest's driver does with it.
 
 use crate::ids::{IntId, VcpuIndex};
+use crate::vgic::bits::ones;
 use crate::vgic::fake::{FakeLrs, SPURIOUS};
+use crate::vgic::lr::{PENDING, STATE};
 use crate::vgic::{REDISTRIBUTOR_SIZE, Vgic};
+use std::sync::atomic::Ordering::SeqCst;
 
 pub const V0: VcpuIndex = VcpuIndex(0);
 pub const V1: VcpuIndex = VcpuIndex(1);
@@ -91,6 +94,16 @@ pub fn take_all(vgic: &Vgic, vcpu: VcpuIndex, lrs: &FakeLrs) -> Vec<u32> {
         assert!(taken.len() < 1000, "endless");
         enter(vgic, vcpu, lrs);
         lrs.end(intid);
+    }
+}
+
+impl Vgic {
+    /// Whether a vCPU that is **not loaded** has an interrupt that it would take: it must not wait then, or must have been notified. What
+    /// is enabled in its CPU interface (ICC_PMR_EL1, ICC_IGRPEN1_EL1) isn't looked at.
+    pub fn has_deliverable(&self, vcpu: VcpuIndex) -> bool {
+        let cpu = self.cpu(vcpu);
+        let saved = |n: usize| cpu.saved[n & 15].load(SeqCst) & STATE == PENDING;
+        ones(cpu.notes().used()).any(saved) || self.wanted(cpu) & !self.in_list_registers(cpu) != 0
     }
 }
 
