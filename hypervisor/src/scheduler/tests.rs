@@ -184,6 +184,10 @@ fn noise() -> impl Strategy<Value = Vec<Do>> {
         (1..300u64).prop_map(|ticks| vec![Do::Spin(ticks)]),
         (1..600u64).prop_map(|ticks| vec![Do::Sleep(ticks)]),
         (1..300u64).prop_map(|ticks| vec![Do::Mask(true), Do::Spin(ticks), Do::Mask(false)]),
+        // The timer expires while it is not taken: perhaps the vCPU is switched away with it.
+        (1..900u64).prop_map(|ticks| {
+            vec![Do::Mask(true), Do::Arm { ticks: 30, masked: false }, Do::Spin(ticks), Do::Mask(false)]
+        }),
         Just(vec![Do::Fp, Do::Spin(100), Do::Fp]),
         Just(vec![Do::Pauth, Do::Spin(100), Do::Pauth]),
         (1..300u64).prop_map(|ticks| vec![Do::Arm { ticks, masked: true }, Do::Spin(ticks + 100)]),
