@@ -64,6 +64,11 @@ fn a_good_scenario_is_read_whole() {
 }
 
 #[test]
+fn a_kernel_that_debian_does_not_have_is_named_with_those_it_has() {
+    faults("[[vm]]\nkernel = \"linux:5.10\"", &["a.toml:2: [[vm]] 1, `kernel`", "\"5.10\"", "6.12-16k"]);
+}
+
+#[test]
 fn memory_is_counted_when_it_is_not_given() {
     let scenario = load("[[vm]]\nkernel = \"guest\"\nmemory = \"96M\"\ncount = 8").unwrap();
     let memory = scenario.machine_memory();

@@ -83,6 +83,7 @@ pub trait UartLine {
 struct Terminal {
     label: Box<str>,
     uart: Pl011,
+    last_words: LastWords,
 }
 
 /// The multiplexer. `P` is the machine's port: a handle whose copies all mean the same device.
@@ -112,8 +113,6 @@ struct Mux {
     staging: Staging,
     /// The VM whose line is being sent.
     turn: Option<Turn>,
-    /// What is looked for in its line.
-    last_words: LastWords,
     /// Whose turn is next.
     cursor: usize,
     /// The VM whose unfinished line is the last thing on the console.
@@ -160,7 +159,8 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
         prefix: bool,
         names: impl IntoIterator<Item = &'n str>,
     ) -> Self {
-        let terminal = |name| Terminal { label: label(name), uart: Pl011::new() };
+        let terminal =
+            |name| Terminal { label: label(name), uart: Pl011::new(), last_words: LastWords::new() };
         let terminals: Box<[Terminal]> = names.into_iter().take(MAX_VMS).map(terminal).collect();
         let raw = !prefix && terminals.len() == 1;
         if raw {
@@ -376,7 +376,6 @@ impl Mux {
         Mux {
             staging: Staging::new(),
             turn: None,
-            last_words: LastWords::new(),
             cursor: 0,
             open: None,
             continued: VmSet::new(),

@@ -169,10 +169,7 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
             terminal.uart.take_output(turn.partial, &mut piece, |level| self.lines.set_level(vm, level));
         let Taken { len, mut end, more } = taken;
         let piece = piece.get(..len).unwrap_or_default();
-        if turn.sent == 0 {
-            mux.last_words.restart();
-        }
-        if mux.last_words.complete(piece) {
+        if terminal.last_words.complete(piece) {
             self.lines.has_panicked(vm);
         }
         let sent = turn.sent + len;

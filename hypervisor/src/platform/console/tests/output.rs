@@ -185,3 +185,19 @@ fn unknown_vms_and_no_port_are_harmless() {
 fn memory_of_a_vm_is_bounded() {
     const { assert!(Bench::BYTES_PER_VM <= 6 << 10) };
 }
+
+#[test]
+fn a_guests_last_words_are_seen_once_and_are_its_own() {
+    let words = "[    9.0] ---[ end Kernel panic - not syncing: x ]---\n";
+    let (wire, levels) = (Wire::new(), Levels::default());
+    let several = console(&wire, &levels, &["a", "b", "c"]);
+    several.send(0, "[ end Kernel panic");
+    several.send(1, " - not syncing\n");
+    assert!(levels.3.lock().unwrap().is_empty());
+    several.send(2, words);
+    assert_eq!(*levels.3.lock().unwrap(), [2]);
+    // Without names each byte goes out as it comes.
+    let raw = Console::new(&wire, &levels, RATE, false, ["only"]);
+    raw.send(0, words);
+    assert_eq!(*levels.3.lock().unwrap(), [2, 0]);
+}
