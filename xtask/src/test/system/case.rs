@@ -95,6 +95,8 @@ pub struct Case {
     pub limits: Limits,
     /// Memory that the machine's device tree reserves in its reservation map: address and size.
     pub reserve: Option<(u64, u64)>,
+    /// Changes a scenario after all that the host checks, for the hypervisor to find.
+    pub spoil: Option<fn(&mut Scenario)>,
     /// What must hold afterwards.
     pub checks: Vec<Check>,
 }
@@ -117,6 +119,7 @@ impl Case {
             ends: Ends::ByItself,
             limits: Limits { silence: Duration::from_secs(90), total: Duration::from_secs(240) },
             reserve: None,
+            spoil: None,
             checks: Vec::new(),
         }
     }

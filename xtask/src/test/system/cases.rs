@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::breadth;
 use super::case::{Boots, Case, Emulator, Ends, Level};
 use super::expect::{
     adds_up, all_cpus_work, all_ended, guests_are_content, hypervisor_faults, occurs, reports_again,
     runs_well, says, starts_nothing, stays_in_place, vm_failed, within,
 };
+use super::{breadth, traps};
 use crate::linux::{self, Hackbench};
 use crate::qemu::capture::Limits;
 use crate::scenario::Machine;
@@ -34,7 +34,17 @@ pub const LONG: Limits = Limits { silence: Duration::from_secs(180), total: Dura
 
 /// All of them.
 pub fn all() -> Vec<Case> {
-    let parts = [machines(), options(), refusals(), scheduling(), vmids(), life(), guests(), breadth::all()];
+    let parts = [
+        machines(),
+        options(),
+        refusals(),
+        scheduling(),
+        vmids(),
+        life(),
+        guests(),
+        breadth::all(),
+        traps::all(),
+    ];
     parts.into_iter().flatten().collect()
 }
 
@@ -77,33 +87,11 @@ fn machines() -> Vec<Case> {
         cases
             .push(Case::scenario(format!("memory-{memory}"), scenario(&machine, "", &vms)).expect(runs_well));
     }
-    cases.extend(banks_and_reservations());
     let vms = [vm("check", 2, "load=selftest", ""), vm("talk", 2, MESSAGING, "")];
     let mut oldest = Case::scenario("oldest-qemu", scenario("cpus = 2", "", &vms)).expect(runs_well);
     oldest.emulator = Emulator::Oldest;
     cases.push(oldest);
     cases
-}
-
-/// Memory that is in several pieces, or not for us.
-fn banks_and_reservations() -> [Case; 3] {
-    const RAM: u64 = 1 << 30;
-    let talk = [vm("talk", 2, MESSAGING, "count = 4")];
-    let backends = "-object\", \"memory-backend-ram,id=a,size=512M\", \"-object\", \"memory-backend-ram,id=b,size=512M\", \
-        \"-numa\", \"node,nodeid=0,memdev=a\", \"-numa\", \"node,nodeid=1,memdev=b";
-    let banks = format!("cpus = 2\nmemory = \"1G\"\nqemu = [\"{backends}\"]");
-    let banks = Case::scenario("memory-banks", scenario(&banks, "", &talk)).expect(runs_well);
-    // All that the image, the bundle and the device tree don't take comes from above 4 GiB: tables, heap and guests.
-    let mut above = Case::scenario("memory-above-4-GiB", scenario("cpus = 2\nmemory = \"8G\"", "", &talk))
-        .expect(runs_well);
-    above.reserve = Some((RAM, 3 << 30));
-    // Of 1 GiB all but 40 MiB are reserved: too little for these VMs, and enough for the hypervisor.
-    let text = scenario("cpus = 2\nmemory = \"1G\"", "", &talk);
-    let mut too_little = Case::scenario("refuses-reserved-memory", text)
-        .expect(starts_nothing)
-        .expect(says(&["talk-", "odometer,memory", "are free"]));
-    too_little.reserve = Some((RAM, (1 << 30) - (40 << 20)));
-    [banks, above, too_little]
 }
 
 /// Every option at boot.
@@ -179,14 +167,7 @@ fn scheduling() -> Vec<Case> {
         vm("talk", 1, MESSAGING, "pin = [0]"),
     ];
     let idle = [vm("idle", 2, "load=idle seconds=0.5", "count = 3")];
-    // vCPU 1 waits on the CPU that vCPU 0 spins on, for vCPU 2, which comes and goes; the other VM comes and goes on the other CPU.
-    let tick = [
-        vm("tick", 3, "load=tick rounds=200", "pin = [0, 0]"),
-        vm("other", 1, "load=tick rounds=300", "pin = [1]"),
-    ];
-    let short = "\"sched.slice_us\" = 1000";
     vec![
-        Case::scenario("stolen-sleeper", scenario("cpus = 2", short, &tick)).expect(runs_well).quick(),
         Case::scenario("pinned", scenario("cpus = 2", "", &pinned)).expect(runs_well).expect(stays_in_place),
         Case::scenario("unpinned", scenario("cpus = 2", "", &free)).expect(runs_well).expect(all_cpus_work),
         Case::scenario("masked-spin", scenario("cpus = 1", "", &masked))
@@ -253,15 +234,7 @@ fn life() -> Vec<Case> {
     let crowd = [vm("few", 1, "load=idle seconds=0.2", "count = 256").replace("32M", "8M")];
     let mut crowd = Case::scenario("256-vms", scenario("cpus = 4", "", &crowd)).expect(runs_well);
     crowd.limits = LONG;
-    // The vGIC, timers, memory and VMID of each boot are gone at the next; another VM runs on beside.
-    let resets = [vm("again", 2, "load=reset n=500", ""), vm("talk", 2, MESSAGING, "")];
     let mut cases = vec![
-        Case::scenario("500-resets", scenario("cpus = 2", "", &resets)).expect(runs_well).expect(within(
-            "vmid",
-            "rollovers",
-            0,
-            0,
-        )),
         Case::scenario("off-by-vcpu-1", scenario("cpus = 2", "", &last)).expect(runs_well),
         Case::scenario("system-reset", scenario("cpus = 2", "", &reset)).expect(runs_well),
         alone.quick(),
@@ -272,18 +245,7 @@ fn life() -> Vec<Case> {
         crowd,
     ];
     cases.extend(faults);
-    cases.push(differ());
     cases
-}
-
-/// CPUs that are configured otherwise than the first find that, say so, and are not used; the others go on without them.
-fn differ() -> Case {
-    let text = scenario("cpus = 2", "\"debug.fault\" = \"differ\"", &[vm("talk", 2, MESSAGING, "")]);
-    Case::scenario("cpus-that-differ", text)
-        .expect(says(&["CPU 1: not used", "hstr_el2 is 0x1"]))
-        .expect(|outcome| guests_are_content(outcome, &[]))
-        .expect(within("end", "failed", 0, 0))
-        .expect(adds_up)
 }
 
 /// Guests: ours without a hypervisor, and Linux.

@@ -139,7 +139,10 @@ impl Bench {
                     symlink(&packages.kernel, scratch.join("vmlinuz"))?;
                     symlink(&packages.initrd, scratch.join("initramfs"))?;
                 }
-                let scenario = Scenario::load(&file, &|| Ok(Arc::clone(&self.guest)))?;
+                let mut scenario = Scenario::load(&file, &|| Ok(Arc::clone(&self.guest)))?;
+                if let Some(spoil) = case.spoil {
+                    spoil(&mut scenario);
+                }
                 let bundle = scratch.join("bundle.itb");
                 fit::write(&scenario)?.write(&bundle)?;
                 let boot = Boot {
