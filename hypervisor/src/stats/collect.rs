@@ -68,6 +68,7 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
             vm_id,
             vcpus: vm.vcpus().len() as u64,
             state: vm.state().name(),
+            restarts: u64::from(vm.restarts.load(Ordering::Relaxed)),
             memory_bytes: vm.memory_bytes,
             resident_bytes: usage.private_bytes,
             shared_bytes: usage.shared_bytes,

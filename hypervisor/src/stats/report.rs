@@ -87,6 +87,8 @@ pub struct VmLine<'a> {
     pub vcpus: u64,
     /// `running`, `off`, `failed`, or what else the life cycle calls it.
     pub state: &'a str,
+    /// How often it has started again.
+    pub restarts: u64,
     /// Its RAM, in bytes.
     pub memory_bytes: u64,
     /// What of its RAM it has frames for, in bytes.
@@ -240,6 +242,7 @@ pub fn write_vm(out: &mut impl Write, format: Format, vm: &VmLine<'_>) -> fmt::R
         json.number("vm_id", vm.vm_id)?;
         json.number("vcpus", vm.vcpus)?;
         json.string("state", vm.state)?;
+        json.number("restarts", vm.restarts)?;
         json.number("memory_bytes", vm.memory_bytes)?;
         json.number("resident_bytes", vm.resident_bytes)?;
         json.number("shared_bytes", vm.shared_bytes)?;

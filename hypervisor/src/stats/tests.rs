@@ -213,6 +213,7 @@ fn every_kind_of_line_is_valid() {
         vm_id: 0,
         vcpus: 2,
         state: "off",
+        restarts: 3,
         memory_bytes: 1 << 26,
         resident_bytes: 8192,
         shared_bytes: 4096,

@@ -202,6 +202,7 @@ fn restart(cpu: &'static Cpu, vm: &'static Vm) {
         return finish(cpu, vm);
     }
     vm.change_state(VmState::Resetting, VmState::Running);
+    vm.restarts.fetch_add(1, Ordering::Relaxed);
     log::info!("{}: restarts", vm.name);
     boot(cpu, vm);
 }

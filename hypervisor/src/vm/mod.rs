@@ -152,6 +152,8 @@ pub struct Vm {
     pub usage: UsageCell,
     /// Frames that it has given back.
     pub frames_returned: AtomicU64,
+    /// How often it has started again.
+    pub restarts: AtomicU32,
     state: AtomicU8,
     /// vCPUs that are not off.
     active: AtomicU32,
@@ -178,6 +180,7 @@ impl Vm {
             fixed_bytes: AtomicU64::new(0),
             usage: UsageCell::default(),
             frames_returned: AtomicU64::new(0),
+            restarts: AtomicU32::new(0),
             state: AtomicU8::new(VmState::Running as u8),
             active: AtomicU32::new(0),
             last_vcpu: [const { AtomicU8::new(0) }; MAX_CPUS],
