@@ -23,6 +23,7 @@
 //! Lock order: the console's, then a UART's. Nobody holds a UART's lock when asking for the console's.
 
 mod input;
+mod lines;
 mod message;
 mod output;
 mod panic;
@@ -41,6 +42,7 @@ use arrayvec::ArrayVec;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 use input::Escape;
+pub use lines::UartLine;
 use output::{Staging, Turn};
 use panic::LastWords;
 use set::VmSet;
@@ -53,30 +55,6 @@ const MAX_LOOKS: usize = 16;
 const MAX_LABEL: usize = 32;
 /// How often [`Console::tick`] has something to do.
 const TICK_US: u64 = 10_000;
-
-/// Carries the level of a VM's UART interrupt to its vGIC. It may be called with the console's and the UART's lock held:
-/// it must be short and call nothing of the console, logging included.
-pub trait UartLine {
-    /// The UART interrupt of `vm` has changed to `level`.
-    fn set_level(&self, vm: VmId, level: bool);
-
-    /// Output of `vm` has been taken: is there more that has waited for room, elsewhere than in its UART? It is put with
-    /// [`Console::put_output`] then. As [`set_level`](Self::set_level), but the UART isn't locked.
-    fn has_room(&self, vm: VmId) -> bool {
-        let _ = vm;
-        false
-    }
-
-    /// Input has been put into the UART of `vm`: it may be fetched with [`Console::take_input`]. As [`has_room`](Self::has_room).
-    fn has_input(&self, vm: VmId) {
-        let _ = vm;
-    }
-
-    /// The guest of `vm` has said that its kernel has given up and does nothing more ([`panic`]). As [`has_room`](Self::has_room).
-    fn has_panicked(&self, vm: VmId) {
-        let _ = vm;
-    }
-}
 
 /// One VM's end of the console.
 #[derive(Debug)]
