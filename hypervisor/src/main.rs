@@ -32,7 +32,7 @@ mod el2 {
         let machine = machine::read(dtb)?;
         let options = machine::options(&machine)?;
         let bundle = bundle::read(&machine, early)?;
-        let totals = guests::totals(&bundle);
+        let totals = guests::totals(&bundle, &options);
 
         // Memory of our own, on the map that we keep; from here on there is a heap.
         let heap = guests::heap_bytes(totals, machine.cpus.len());

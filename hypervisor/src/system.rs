@@ -17,6 +17,8 @@ use crate::scheduler::{self, CpuShared, IdleMask};
 use crate::stats::TickRate;
 use crate::sync::Mutex;
 use crate::vm::host::Host;
+use crate::vm::pages::common::CommonPages;
+use crate::vm::ram::Store;
 use crate::vm::{RunState, Vcpu, Vm, layout, request};
 use crate::vmid::Allocator;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -54,6 +56,8 @@ pub struct System {
     pub vmids: Allocator,
     /// Free memory.
     pub frames: Mutex<Frames>,
+    /// Pages that several VMs have alike.
+    pub common: Mutex<CommonPages>,
     /// The console.
     pub console: MachineConsole,
     /// The switch between the VMs' network cards.
@@ -137,6 +141,11 @@ impl UartLine for GuestLines {
 }
 
 impl System {
+    /// Where VMs' memory comes from.
+    pub fn store(&self) -> Store<'_> {
+        Store { frames: &self.frames, common: &self.common }
+    }
+
     /// Ticks between two periodic reports, if there are any.
     pub fn report_ticks(&self) -> Option<u64> {
         let period = self.options.report_period_ms;

@@ -74,6 +74,8 @@ fn both_take_the_same_options() {
         ("report.period_ms", "0"),
         ("report.period_ms", "86400000"),
         ("report.period_ms", "86400001"),
+        ("vm.merge", "off"),
+        ("vm.merge", "no"),
         ("vm.watchdog_ms", "0"),
         ("vm.watchdog_ms", "86400000"),
         ("vm.watchdog_ms", "86400001"),

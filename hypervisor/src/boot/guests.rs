@@ -7,7 +7,9 @@ use crate::memory::address::{BLOCK_2M, Pa};
 use crate::memory::heap::HEAP;
 use crate::memory::phys::PhysMemory;
 use crate::memory::stage2::ipa_bits_for;
+use crate::platform::options::Options;
 use crate::system::{MachineConsole, System};
+use crate::vm::pages::common::CommonPages;
 use crate::vm::{BootImages, Vcpu, Vm, device_tree, layout, life, load};
 use alloc::boxed::Box;
 use alloc::format;
@@ -24,13 +26,15 @@ pub struct Totals {
     pub vcpus: usize,
     /// Heap for the VMs' virtio devices, in bytes.
     pub devices: usize,
+    /// Memory for pages that VMs have in common, in bytes.
+    pub common: u64,
     /// Bits of the largest guest-physical address.
     pub ipa_bits: u8,
 }
 
 /// Counts what the bundle asks for.
-pub fn totals(bundle: &Bundle<'static>) -> Totals {
-    let mut totals = Totals::default();
+pub fn totals(bundle: &Bundle<'static>, options: &Options) -> Totals {
+    let mut totals = Totals { common: common_bytes(bundle, options), ..Totals::default() };
     for config in bundle.configs() {
         totals.vms += config.count as usize;
         totals.vcpus += (config.count * config.vcpus) as usize;
@@ -38,6 +42,35 @@ pub fn totals(bundle: &Bundle<'static>) -> Totals {
         totals.ipa_bits = totals.ipa_bits.max(ipa_bits_for(layout::RAM_BASE.0.saturating_add(config.memory)));
     }
     totals
+}
+
+/// A smaller kernel has so little text that having it in common saves nothing worth the exits.
+const LEAST_KERNEL: usize = 4 << 20;
+/// The most memory for common pages.
+const MOST_COMMON: u64 = 64 << 20;
+
+/// Whether several VMs boot the same large kernel as `config`'s, so that what they execute may be alike.
+fn has_likes(bundle: &Bundle<'static>, config: &VmConfig<'static>) -> bool {
+    let kernel = config.kernel.data;
+    let same = bundle.configs().filter(|other| core::ptr::eq(other.kernel.data, kernel));
+    kernel.len() >= LEAST_KERNEL && same.map(|other| other.count).sum::<u32>() > 1
+}
+
+/// Memory for common pages: half of each kernel that several VMs boot, as about that much of a kernel is text.
+fn common_bytes(bundle: &Bundle<'static>, options: &Options) -> u64 {
+    if !options.merge {
+        return 0;
+    }
+    let first = |index: usize, kernel: &[u8]| {
+        !bundle.configs().take(index).any(|earlier| core::ptr::eq(earlier.kernel.data, kernel))
+    };
+    let wanted = bundle
+        .configs()
+        .enumerate()
+        .filter(|(index, config)| has_likes(bundle, config) && first(*index, config.kernel.data));
+    let bytes =
+        wanted.map(|(_, config)| (config.kernel.data.len() as u64 / 2).next_multiple_of(BLOCK_2M)).sum();
+    MOST_COMMON.min(bytes)
 }
 
 /// Heap that the VMs need, in bytes, and what the CPUs do.
@@ -49,7 +82,8 @@ pub fn heap_bytes(totals: Totals, cpus: usize) -> u64 {
     let cpu = size_of::<Cpu>() + size_of::<CpuShared>() + timers + 1024;
     let vcpu = size_of::<Vcpu>() + size_of::<Context>() + 256;
     let vm = size_of::<Vm>() + 6 * 1024 + 1024;
-    ((BASE + totals.devices + cpus * cpu + totals.vcpus * vcpu + totals.vms * vm) as u64)
+    let common = CommonPages::heap_bytes(totals.common);
+    ((BASE + common + totals.devices + cpus * cpu + totals.vcpus * vcpu + totals.vms * vm) as u64)
         .next_multiple_of(BLOCK_2M / 8)
 }
 
@@ -62,10 +96,12 @@ pub fn make(system: &'static System, bundle: &Bundle<'static>) -> Result<(), Str
     // The VMs share its images: instructions in them, too.
     let bytes = bundle.bytes();
     arch::memory().settle(Pa(bytes.as_ptr() as u64), bytes.len() as u64, true);
+    let mergeable = system.common.lock().counters().frames != 0;
     let mut vms: Vec<&'static Vm> = Vec::with_capacity(system.vm_names.len());
     let mut vcpus: Vec<&'static Vcpu> = Vec::new();
     for config in bundle.configs() {
-        let images = images(&config).map_err(|error| format!("VM {}: {error}", config.name))?;
+        let merges = mergeable && has_likes(bundle, &config);
+        let images = images(&config, merges).map_err(|error| format!("VM {}: {error}", config.name))?;
         if let Some(cpu) = config.pin.iter().find(|&&cpu| usize::from(cpu) >= system.cpus.len()) {
             return Err(format!(
                 "VM {}: odometer,pin: there is no CPU {cpu}: the machine has CPUs 0 to {}",
@@ -88,7 +124,7 @@ pub fn make(system: &'static System, bundle: &Bundle<'static>) -> Result<(), Str
 }
 
 /// Where a configuration's images go in each of its VMs.
-fn images(config: &VmConfig<'static>) -> Result<BootImages, load::PlacementError> {
+fn images(config: &VmConfig<'static>, merges: bool) -> Result<BootImages, load::PlacementError> {
     let placement = load::place(&load::Images {
         kernel: config.kernel.data,
         load: config.kernel.load,
@@ -104,6 +140,7 @@ fn images(config: &VmConfig<'static>) -> Result<BootImages, load::PlacementError
         bootargs: config.bootargs,
         placement,
         devices: config.devices(),
+        merges,
     })
 }
 

@@ -5,6 +5,7 @@ use crate::arch;
 use crate::bundle::Bundle;
 use crate::device::virtio::net::Switch;
 use crate::ids::CpuId;
+use crate::memory::address::{BLOCK_2M, Pa, PaRange};
 use crate::memory::frames::Frames;
 use crate::memory::phys::PhysMemory;
 use crate::memory::stage2::Stage2Config;
@@ -20,6 +21,7 @@ use crate::stats::TickRate;
 use crate::sync::Mutex;
 use crate::system::{GuestLines, PortRegisters, System};
 use crate::vm::Vm;
+use crate::vm::pages::common::CommonPages;
 use crate::vmid::Allocator;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -56,6 +58,10 @@ pub fn make(
     let parked = frames.allocate(stage2.root_bytes()).ok_or(BootError::OutOfMemory)?;
     arch::memory().zero(parked, stage2.root_bytes());
 
+    // Without a piece as large, VMs keep their copies.
+    let common = frames.alloc(totals.common, BLOCK_2M);
+    let common = common.map_or(PaRange::new(Pa(0), 0), |base| PaRange::new(base, totals.common));
+
     let counter_hz = match arch::counter_frequency() {
         0 => machine.timer.frequency.map_or(0, u64::from),
         hz => hz,
@@ -85,6 +91,7 @@ pub fn make(
         vmid_bits,
         vmids: Allocator::new(vmid_bits, nodes.len(), options.policy)?,
         frames: Mutex::new(frames),
+        common: Mutex::new(CommonPages::new(common)),
         console: Console::new(
             port,
             GuestLines,

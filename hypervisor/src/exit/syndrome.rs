@@ -236,7 +236,12 @@ impl MemoryFault {
             // CM: cache maintenance counts as a write (WnR), and only needs a page to be there.
             data && bit(6) && (permission || !bit(8))
         };
-        MemoryFault { address, access: if write { Access::Write } else { Access::Read } }
+        let access = match (write, data || walk) {
+            (true, _) => Access::Write,
+            (false, true) => Access::Read,
+            (false, false) => Access::Execute,
+        };
+        MemoryFault { address, access }
     }
 }
 
@@ -257,9 +262,11 @@ mod tests {
             let (translation, permission) = (0x04 | level, 0x0c | level);
             assert_eq!(fault(translation, true), (FaultAddress::Reported, Access::Read));
             assert_eq!(fault(translation | WNR, true), (FaultAddress::Reported, Access::Write));
-            assert_eq!(fault(translation, false), (FaultAddress::Reported, Access::Read));
+            assert_eq!(fault(translation, false), (FaultAddress::Reported, Access::Execute));
+            assert_eq!(fault(permission, false), (FaultAddress::Walk, Access::Execute));
+            assert_eq!(fault(translation | S1PTW, false), (FaultAddress::Reported, Access::Read));
             // Bit 6 of an instruction abort is reserved.
-            assert_eq!(fault(translation | WNR, false), (FaultAddress::Reported, Access::Read));
+            assert_eq!(fault(translation | WNR, false), (FaultAddress::Reported, Access::Execute));
             assert_eq!(fault(permission | WNR, true), (FaultAddress::Walk, Access::Write));
             assert_eq!(fault(translation | S1PTW | WNR, true), (FaultAddress::Reported, Access::Read));
             assert_eq!(fault(permission | S1PTW, true), (FaultAddress::Reported, Access::Write));

@@ -9,6 +9,7 @@
 //! | `report.period_ms` | 0 (only at the end) to 86,400,000 milliseconds | 0 |
 //! | `console.prefix` | `on`, `off` | `on` |
 //! | `stats.histograms` | `on`, `off` | `on` |
+//! | `vm.merge` | `on`, `off`: whether VMs that boot one kernel have pages in common that they rewrote alike and execute | `on` |
 //! | `vm.watchdog_ms` | 0 (off) to 86,400,000 milliseconds without an exit and without a timer, after which a VM is ended | 0 |
 //! | `vm.watchdog` | `end`, `restart`: what becomes of a VM that the watchdog has found | `end` |
 //! | `vm.panic` | `end`, `restart`: what becomes of a VM whose Linux has panicked and does not restart itself; `ignore` | `end` |
@@ -44,6 +45,8 @@ pub struct Options {
     pub console_prefix: bool,
     /// Whether the report has histograms.
     pub histograms: bool,
+    /// Whether copies of a kernel's pages that are alike and executed become common ones.
+    pub merge: bool,
     /// Milliseconds after which a VM that shows no sign of life is ended; 0: never.
     pub watchdog_ms: u32,
     /// What becomes of such a VM.
@@ -115,6 +118,7 @@ impl Default for Options {
             report_period_ms: 0,
             console_prefix: true,
             histograms: true,
+            merge: true,
             watchdog_ms: 0,
             watchdog: Afterwards::End,
             panic: Some(Afterwards::End),
@@ -184,6 +188,7 @@ impl Options {
                 let remedy = "milliseconds from 0 (only at the end) to 86400000 are needed";
                 self.report_period_ms = number(value, 0, 86_400_000).ok_or(remedy)?;
             }
+            "vm.merge" => self.merge = switch(value).ok_or(SWITCH)?,
             "vm.watchdog_ms" => {
                 let remedy = "milliseconds from 0 (off) to 86400000 are needed";
                 self.watchdog_ms = number(value, 0, 86_400_000).ok_or(remedy)?;
@@ -201,7 +206,7 @@ impl Options {
             "stats.histograms" => self.histograms = switch(value).ok_or(SWITCH)?,
             _ => {
                 return Err("no such option; there are vmid.policy, vmid.bits, sched.slice_us, \
-                            sched.seed, report.period_ms, console.prefix, stats.histograms, vm.watchdog_ms, \
+                            sched.seed, report.period_ms, console.prefix, stats.histograms, vm.merge, vm.watchdog_ms, \
                             vm.watchdog, vm.panic and debug.fault");
             }
         }
@@ -255,12 +260,13 @@ mod tests {
     #[test]
     fn every_option_is_read() {
         let text = "vmid.policy=v3-clear-zero vmid.bits=4  sched.slice_us=500\tsched.seed=7 debug.fault=null report.period_ms=1000 \
-                    console.prefix=off stats.histograms=off vm.watchdog_ms=250 vm.watchdog=restart vm.panic=restart";
+                    console.prefix=off stats.histograms=off vm.merge=off vm.watchdog_ms=250 vm.watchdog=restart vm.panic=restart";
         let expected = Options {
             policy: Policy::parse("v3-clear-zero").unwrap(),
             vmid_bits: Some(4),
             slice_us: 500,
             seed: 7,
+            merge: false,
             watchdog_ms: 250,
             watchdog: Afterwards::Restart,
             panic: Some(Afterwards::Restart),
@@ -299,6 +305,7 @@ mod tests {
             ("console.prefix", "on or off"),
             ("stats.histograms=", "on or off"),
             ("vmid.bit=8", "vmid.bits"),
+            ("vm.merge=1", "on or off"),
             ("vm.watchdog_ms=forever", "0 (off)"),
             ("vm.watchdog=1", "end or restart"),
             ("vm.panic=on", "ignore"),

@@ -2,7 +2,7 @@
 
 use super::report::{
     BootLine, CpuLine, EndLine, Format, NetLine, StartLine, VcpuLine, VmLine, VmidLine, write_boot,
-    write_cpu, write_end, write_net, write_start, write_vcpu, write_vm, write_vmid,
+    write_cpu, write_end, write_memory, write_net, write_start, write_vcpu, write_vm, write_vmid,
 };
 use super::{ExitSnapshot, VcpuTotals};
 use crate::arch;
@@ -90,6 +90,8 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
         let totals = cpu.stats.snapshot(if here { now } else { arch::counter() }, &mut exits);
         write_cpu(out, format, &CpuLine { cpu: u64::from(cpu.id.0), totals, exits: &exits })?;
     }
+    let common = system.common.lock().counters();
+    write_memory(out, &common)?;
     let line = VmidLine {
         policy: system.options.policy.name(),
         bits: u64::from(system.vmid_bits),

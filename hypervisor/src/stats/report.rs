@@ -8,6 +8,7 @@
 use super::json::Json;
 use super::{CpuTotals, ExitSnapshot, Reason, TickRate, VcpuTotals};
 use crate::device::virtio::net::NetCounters;
+use crate::vm::pages::common::CommonCounters;
 use crate::vmid::VmidCounters;
 use core::fmt::{self, Write};
 
@@ -282,6 +283,22 @@ pub fn write_cpu(out: &mut impl Write, format: Format, cpu: &CpuLine<'_>) -> fmt
         })?;
         json.number("schedule_ins", totals.schedule_ins)?;
         exits(json, format, cpu.exits)
+    })
+}
+
+/// Writes the line `memory`.
+pub fn write_memory(out: &mut impl Write, common: &CommonCounters) -> fmt::Result {
+    line(out, "memory", |json| {
+        json.object("common", |json| {
+            json.number("frames", common.frames)?;
+            json.number("used", common.used)?;
+            json.number("most_used", common.most_used)?;
+            json.number("users", common.users)?;
+            json.number("most_users", common.most_users)?;
+            json.number("joined", common.joined)?;
+            json.number("first", common.first)?;
+            json.number("refused", common.refused)
+        })
     })
 }
 

@@ -21,6 +21,7 @@ use crate::stats::TickRate;
 use crate::sync::Mutex;
 use crate::vgic::fake::FakeLrs;
 use crate::vm::load::Placement;
+use crate::vm::pages::common::CommonPages;
 use crate::vm::{BootImages, Vcpu, Vm, layout};
 use crate::vmid::Allocator;
 use arrayvec::ArrayVec;
@@ -143,6 +144,7 @@ fn make(setup: Setup, counts: &[usize]) -> &'static System {
         vmids: Allocator::with_usable(setup.usable, setup.cpus, options.policy)
             .expect("more VMIDs than CPUs"),
         frames: Mutex::new(frames),
+        common: Mutex::new(CommonPages::new(PaRange::new(Pa(0), 0))),
         console: Console::new(
             Pl011Port::new(PortRegisters(None)),
             GuestLines,
@@ -178,6 +180,7 @@ fn make_vms(system: &'static System, pins: &[Vec<Option<u16>>]) {
                 dtb: Ipa(layout::RAM_BASE.0 + (2 << 20)),
             },
             devices: DeviceSet::default(),
+            merges: false,
         };
         let name = system.vm_names[n].clone();
         let vm: &'static Vm = Box::leak(Box::new(Vm::new(VmId(n as u16), name, VM_RAM, pins.len(), images)));

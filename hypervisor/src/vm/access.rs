@@ -32,7 +32,7 @@ impl Access<'_> {
         loop {
             let at = at.plus(done).0;
             let found =
-                memory.reach(&system.frames, &arch::memory(), &arch::RunningGuest(&vm.vmid), at, kind);
+                memory.reach(system.store(), &arch::memory(), &arch::RunningGuest(&vm.vmid), at, kind);
             let (pa, here) = found.map_err(|_| NoMemory)?;
             let len = here.min(bytes - done);
             each(pa, done, len);

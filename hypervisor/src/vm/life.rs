@@ -23,7 +23,7 @@ use core::sync::atomic::Ordering;
 ///
 /// What is wrong, in words.
 pub fn prepare(system: &System, vm: &Vm) -> Result<(), RamError> {
-    let taken = VmMemory::new(&system.frames, &arch::memory(), &system.stage2, vm.memory_bytes, &vm.images)?;
+    let taken = VmMemory::new(system.store(), &arch::memory(), &system.stage2, vm.memory_bytes, &vm.images)?;
     vm.root.store(taken.root().0, Ordering::Relaxed);
     *vm.memory.lock() = Some(taken);
     load(system, vm)
@@ -43,7 +43,7 @@ fn load(system: &System, vm: &Vm) -> Result<(), RamError> {
         ramdisk: ramdisk.map(|(ramdisk, ipa)| (ipa, ramdisk.len() as u64)),
         virtio: images.devices.len() as u32,
     };
-    memory.load(&system.frames, &arch::memory(), &arch::NewGuest, images, &spec)?;
+    memory.load(system.store(), &arch::memory(), &arch::NewGuest, images, &spec)?;
     vm.usage.store(memory.usage());
     system.copy_ticks.fetch_add(arch::counter().wrapping_sub(start), Ordering::Relaxed);
     Ok(())
@@ -58,7 +58,7 @@ pub fn touch(vm: &Vm, ipa: u64, access: Access) -> Result<(), PageError> {
     let system = arch::this_cpu().system;
     let mut guard = vm.memory.lock();
     let Some(memory) = guard.as_mut() else { return Err(PageError::NotRam) };
-    let done = memory.resolve(&system.frames, &arch::memory(), &arch::RunningGuest(&vm.vmid), ipa, access);
+    let done = memory.resolve(system.store(), &arch::memory(), &arch::RunningGuest(&vm.vmid), ipa, access);
     vm.usage.store(memory.usage());
     done
 }
@@ -73,7 +73,7 @@ pub fn stolen_time(vcpu: &Vcpu) -> Result<Ipa, PageError> {
     let system = arch::this_cpu().system;
     let mut guard = vm.memory.lock();
     let Some(memory) = guard.as_mut() else { return Err(PageError::NotRam) };
-    let page = memory.stolen_time(&system.frames, &arch::memory(), &arch::RunningGuest(&vm.vmid))?;
+    let page = memory.stolen_time(system.store(), &arch::memory(), &arch::RunningGuest(&vm.vmid))?;
     vm.usage.store(memory.usage());
     vcpu.stolen.begin(page, vcpu.index, vcpu.stats.ready_ticks());
     Ok(stolen::record_ipa(vcpu.index))
@@ -163,7 +163,7 @@ pub fn finish(cpu: &'static Cpu, vm: &'static Vm) {
     system.switch.forget(vm.id);
     let memory = vm.memory.lock().take();
     if let Some(memory) = memory {
-        let frames = memory.end(&system.frames, &arch::memory());
+        let frames = memory.end(system.store(), &arch::memory());
         vm.frames_returned.fetch_add(frames + pages, Ordering::Relaxed);
     }
     // Whatever it was when its vCPUs switched themselves off one by one.
@@ -194,7 +194,7 @@ fn restart(cpu: &'static Cpu, vm: &'static Vm) {
     // The old translations go with the old VMID.
     system.vmids.release(&vm.vmid, &arch::GuestTlb);
     if let Some(memory) = vm.memory.lock().as_mut() {
-        memory.reset(&system.frames, &arch::memory());
+        memory.reset(system.store(), &arch::memory());
     }
     if let Err(error) = load(system, vm) {
         log::error!("{}: can't be started again: {error}", vm.name);

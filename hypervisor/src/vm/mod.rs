@@ -89,6 +89,8 @@ pub struct BootImages {
     pub placement: load::Placement,
     /// Its virtio devices.
     pub devices: DeviceSet,
+    /// Whether others boot its kernel, too, and copies that it executes may become common pages.
+    pub merges: bool,
 }
 
 /// A [`Usage`] that whoever has the VM's memory locked writes, and that anybody reads. Each number is right by itself.

@@ -1,5 +1,6 @@
 //! A VM's memory: promised when it is made, taken as it is touched, and given back.
 
+use super::pages::common::CommonPages;
 use super::pages::{Access, Means, PageError, PageSource, Pages, Segment, Usage};
 use super::{BootImages, device_tree, layout};
 use crate::memory::address::{PAGE_SIZE, Pa};
@@ -59,18 +60,27 @@ pub struct VmMemory {
     stolen: Option<Pa>,
 }
 
+/// Where VMs' memory comes from.
+#[derive(Clone, Copy)]
+pub struct Store<'a> {
+    /// Free memory.
+    pub frames: &'a Mutex<Frames>,
+    /// Pages that VMs have in common.
+    pub common: &'a Mutex<CommonPages>,
+}
+
 /// A VM's account of frames: takes what the VM was promised, and promises again what comes back. The lock is held for one
 /// operation of the allocator at a time; zeroing and copying are done without.
 struct Account<'a> {
-    frames: &'a Mutex<Frames>,
+    store: Store<'a>,
     reservation: &'a mut Reservation,
     /// Frames that came back.
     returned: u64,
 }
 
 impl<'a> Account<'a> {
-    fn new(frames: &'a Mutex<Frames>, reservation: &'a mut Reservation) -> Self {
-        Account { frames, reservation, returned: 0 }
+    fn new(store: Store<'a>, reservation: &'a mut Reservation) -> Self {
+        Account { store, reservation, returned: 0 }
     }
 }
 
@@ -86,14 +96,22 @@ impl TableSource for Account<'_> {
 
 impl PageSource for Account<'_> {
     fn take(&mut self, bytes: u64, align: u64) -> Option<Pa> {
-        self.frames.lock().alloc_reserved(self.reservation, bytes, align)
+        self.store.frames.lock().alloc_reserved(self.reservation, bytes, align)
     }
 
     fn give(&mut self, base: Pa, bytes: u64) {
         // What is wrong is refused and counted by the allocator.
-        if self.frames.lock().free_reserved(self.reservation, base, bytes).is_ok() {
+        if self.store.frames.lock().free_reserved(self.reservation, base, bytes).is_ok() {
             self.returned += bytes.div_ceil(PAGE_SIZE);
         }
+    }
+
+    fn join(&mut self, memory: &impl PhysMemory, page: Pa) -> Option<Pa> {
+        self.store.common.lock().join(memory, page)
+    }
+
+    fn leave(&mut self, page: Pa) {
+        self.store.common.lock().leave(page);
     }
 }
 
@@ -104,7 +122,7 @@ impl VmMemory {
     ///
     /// There is not enough; nothing is taken then.
     pub fn new<M: PhysMemory>(
-        frames: &Mutex<Frames>,
+        store: Store<'_>,
         memory: &M,
         config: &Stage2Config,
         bytes: u64,
@@ -112,16 +130,16 @@ impl VmMemory {
     ) -> Result<VmMemory, RamError> {
         let needed = Pages::most_bytes(config, bytes);
         let (reservation, free) = {
-            let mut frames = frames.lock();
+            let mut frames = store.frames.lock();
             let free = frames.available_bytes();
             (frames.reserve(needed), free)
         };
         let Some(mut reservation) = reservation else { return Err(RamError::OutOfMemory { needed, free }) };
-        let mut account = Account::new(frames, &mut reservation);
-        match Pages::new(config, bytes, segments(images), memory, &mut account) {
+        let mut account = Account::new(store, &mut reservation);
+        match Pages::new(config, bytes, segments(images), images.merges, memory, &mut account) {
             Ok(pages) => Ok(VmMemory { pages, reservation, stolen: None }),
             Err(error) => {
-                frames.lock().cancel(reservation);
+                store.frames.lock().cancel(reservation);
                 Err(error.into())
             }
         }
@@ -145,7 +163,7 @@ impl VmMemory {
     /// [`RamError::DeviceTree`].
     pub fn load<M: PhysMemory>(
         &mut self,
-        frames: &Mutex<Frames>,
+        store: Store<'_>,
         memory: &M,
         tlb: &impl Stage2Tlb,
         images: &BootImages,
@@ -155,7 +173,7 @@ impl VmMemory {
             return Ok(());
         }
         let tree = device_tree::build(spec).map_err(RamError::DeviceTree)?;
-        let source = &mut Account::new(frames, &mut self.reservation);
+        let source = &mut Account::new(store, &mut self.reservation);
         Ok(self.pages.load(&mut Means { memory, tlb, source }, images.placement.dtb.0, &tree)?)
     }
 
@@ -166,13 +184,13 @@ impl VmMemory {
     /// As [`Pages::resolve`].
     pub fn resolve<M: PhysMemory>(
         &mut self,
-        frames: &Mutex<Frames>,
+        store: Store<'_>,
         memory: &M,
         tlb: &impl Stage2Tlb,
         ipa: u64,
         access: Access,
     ) -> Result<(), PageError> {
-        let source = &mut Account::new(frames, &mut self.reservation);
+        let source = &mut Account::new(store, &mut self.reservation);
         self.pages.resolve(&mut Means { memory, tlb, source }, ipa, access)
     }
 
@@ -183,13 +201,13 @@ impl VmMemory {
     /// As [`Pages::reach`].
     pub fn reach<M: PhysMemory>(
         &mut self,
-        frames: &Mutex<Frames>,
+        store: Store<'_>,
         memory: &M,
         tlb: &impl Stage2Tlb,
         ipa: u64,
         access: Access,
     ) -> Result<(Pa, u64), PageError> {
-        let source = &mut Account::new(frames, &mut self.reservation);
+        let source = &mut Account::new(store, &mut self.reservation);
         self.pages.reach(&mut Means { memory, tlb, source }, ipa, access)
     }
 
@@ -200,14 +218,14 @@ impl VmMemory {
     /// As [`Pages::show`]; nothing is taken then.
     pub fn stolen_time<M: PhysMemory>(
         &mut self,
-        frames: &Mutex<Frames>,
+        store: Store<'_>,
         memory: &M,
         tlb: &impl Stage2Tlb,
     ) -> Result<Pa, PageError> {
         if let Some(page) = self.stolen {
             return Ok(page);
         }
-        let source = &mut Account::new(frames, &mut self.reservation);
+        let source = &mut Account::new(store, &mut self.reservation);
         let page = source.take(PAGE_SIZE, PAGE_SIZE).ok_or(PageError::OutOfMemory)?;
         memory.zero(page, PAGE_SIZE);
         memory.settle(page, PAGE_SIZE, false);
@@ -222,8 +240,8 @@ impl VmMemory {
     }
 
     /// Forgets all that the guest has done. No CPU uses its tables any more, and its VMID has been released.
-    pub fn reset<M: PhysMemory>(&mut self, frames: &Mutex<Frames>, memory: &M) {
-        let account = &mut Account::new(frames, &mut self.reservation);
+    pub fn reset<M: PhysMemory>(&mut self, store: Store<'_>, memory: &M) {
+        let account = &mut Account::new(store, &mut self.reservation);
         self.pages.reset(memory, account);
         if let Some(page) = self.stolen.take() {
             account.give(page, PAGE_SIZE);
@@ -231,15 +249,15 @@ impl VmMemory {
     }
 
     /// Gives everything back, as after [`VmMemory::reset`]: how many frames that were.
-    pub fn end<M: PhysMemory>(self, frames: &Mutex<Frames>, memory: &M) -> u64 {
+    pub fn end<M: PhysMemory>(self, store: Store<'_>, memory: &M) -> u64 {
         let VmMemory { pages, mut reservation, stolen } = self;
-        let mut account = Account::new(frames, &mut reservation);
+        let mut account = Account::new(store, &mut reservation);
         pages.end(memory, &mut account);
         if let Some(page) = stolen {
             account.give(page, PAGE_SIZE);
         }
         let returned = account.returned;
-        frames.lock().cancel(reservation);
+        store.frames.lock().cancel(reservation);
         returned
     }
 }

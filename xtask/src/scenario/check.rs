@@ -40,6 +40,7 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("report.period_ms", Takes::Number(0, 86_400_000)),
     ("console.prefix", Takes::Word(&["on", "off"])),
     ("stats.histograms", Takes::Word(&["on", "off"])),
+    ("vm.merge", Takes::Word(&["on", "off"])),
     ("vm.watchdog_ms", Takes::Number(0, 86_400_000)),
     ("vm.watchdog", Takes::Word(&["end", "restart"])),
     ("vm.panic", Takes::Word(&["end", "restart", "ignore"])),
@@ -285,9 +286,11 @@ pub fn memory_needed(scenario: &Scenario) -> u64 {
                 .saturating_mul(vm.count.into())
         })
         .fold(0, u64::saturating_add);
+    // For pages that VMs have in common: half of each kernel that several boot, at most.
+    let common = bundle_bytes(scenario) / 2 + (2 << 20);
     // QEMU puts the bundle half-way up a small machine.
     let bundle = bundle_bytes(scenario);
-    vms.saturating_add(bundle).saturating_add(HYPERVISOR_BYTES).max(2 * bundle)
+    vms.saturating_add(bundle).saturating_add(common).saturating_add(HYPERVISOR_BYTES).max(2 * bundle)
 }
 
 fn sums(scenario: &Scenario, problems: &mut Vec<Problem>) {

@@ -30,6 +30,8 @@ pub struct Attr {
 impl Attr {
     /// A guest's RAM.
     pub const RAM: Attr = Attr { kind: Kind::Normal, write: true, execute: true };
+    /// RAM of which a fetch of instructions faults.
+    pub const RAM_DATA: Attr = Attr { kind: Kind::Normal, write: true, execute: false };
     /// RAM that is shared with others until written: a write faults.
     pub const RAM_READ_ONLY: Attr = Attr { kind: Kind::Normal, write: false, execute: true };
     /// What the hypervisor tells a guest: neither written to nor run.

@@ -1,11 +1,16 @@
 //! Finding the memory of pages: zeroed, shared, copied.
 
 use super::segment::{Content, Span};
-use super::{Means, PageError, PageSource, Pages};
+use super::window::{LARGEST, SMALLEST, SMALLEST_AGAIN};
+use super::{Means, PageError, PageSource, Pages, common};
 use crate::memory::address::{BLOCK_2M, Ipa, PAGE_SIZE, Pa};
 use crate::memory::phys::PhysMemory;
 use crate::memory::stage2::{Attr, Stage2Tlb};
 use crate::vm::layout::RAM_BASE;
+use arrayvec::ArrayVec;
+
+/// Pages that are copied at a time at most.
+const LARGEST_PAGES: usize = (LARGEST / PAGE_SIZE) as usize;
 
 /// How many bytes of untouched memory a guest that has `private` bytes of its own gets beside those that it asks for.
 ///
@@ -34,7 +39,7 @@ impl Pages {
     }
 
     /// The VM's RAM.
-    fn ram(&self) -> Span {
+    pub(super) fn ram(&self) -> Span {
         Span { start: RAM_BASE.0, end: RAM_BASE.0.saturating_add(self.size) }
     }
 
@@ -48,7 +53,7 @@ impl Pages {
     }
 
     /// The pages of `within` around `page` that `belong`, without a gap; `page` does.
-    fn run(&self, within: Span, page: u64, belong: impl Fn(u64) -> bool) -> Span {
+    pub(super) fn run(&self, within: Span, page: u64, belong: impl Fn(u64) -> bool) -> Span {
         let mut run = Span::page(page);
         while run.end < within.end && belong(run.end) {
             run.end += PAGE_SIZE;
@@ -130,7 +135,7 @@ impl Pages {
         let (run, pa) = Self::take(means.source, run, page)?;
         means.memory.zero(pa, run.size());
         means.memory.settle(pa, run.size(), false);
-        self.map_private(means, run, pa)
+        self.map_private(means, run, pa, Attr::RAM)
     }
 
     /// Lets the guest see the segment's own pages: all around `page` in its 2 MiB that are not there yet.
@@ -156,13 +161,23 @@ impl Pages {
         means: &mut Means<'_, M, T, S>,
         page: u64,
     ) -> Result<(), PageError> {
-        let within = self.window.around(page).clip(self.ram());
+        let again = self.common(means.memory, page).is_some();
+        let within = self.window.around(page, if again { SMALLEST_AGAIN } else { SMALLEST }).clip(self.ram());
         let run = self.run(within, page, |at| {
             let own = self.stage2.translate(means.memory, Ipa(at)).is_some_and(|there| there.attr.write);
             !own && self.content(at) != Content::Zero
         });
         let (run, pa) = Self::take(means.source, run, page)?;
         self.fill(means.memory, run, pa);
+        // What was common is not as the image has it.
+        let mut common: ArrayVec<Pa, LARGEST_PAGES> = ArrayVec::new();
+        for (at, to) in run.pages().zip(Span { start: pa.0, end: pa.0 + run.size() }.pages()) {
+            if let Some(from) = self.common(means.memory, at) {
+                common::copy(means.memory, Pa(to), from);
+                // A run is no longer than a window.
+                let _ = common.try_push(from);
+            }
+        }
         means.memory.settle(pa, run.size(), true);
         let mut edit = self.stage2.edit(means.memory, means.tlb, means.source);
         match edit.unmap(Ipa(run.start), run.size()) {
@@ -172,7 +187,9 @@ impl Pages {
                 return Err(error.into());
             }
         }
-        self.map_private(means, run, pa)?;
+        common.into_iter().for_each(|frame| means.source.leave(frame));
+        let attr = self.copies();
+        self.map_private(means, run, pa, attr)?;
         self.copied_pages += run.size() / PAGE_SIZE;
         Ok(())
     }
@@ -180,7 +197,7 @@ impl Pages {
     /// Puts into the frames from `pa` on what `run` holds before it is touched.
     fn fill<M: PhysMemory>(&self, memory: &M, run: Span, pa: Pa) {
         // What no image covers: in the first and the last page of one.
-        for page in (run.start..run.end).step_by(PAGE_SIZE as usize) {
+        for page in run.pages() {
             if !self.segments.iter().any(|segment| segment.covers(page)) {
                 memory.zero(Pa(pa.0 + (page - run.start)), PAGE_SIZE);
             }
@@ -198,9 +215,10 @@ impl Pages {
         means: &mut Means<'_, M, T, S>,
         run: Span,
         pa: Pa,
+        attr: Attr,
     ) -> Result<(), PageError> {
         let mut edit = self.stage2.edit(means.memory, means.tlb, means.source);
-        if let Err(error) = edit.map(Ipa(run.start), pa, run.size(), Attr::RAM) {
+        if let Err(error) = edit.map(Ipa(run.start), pa, run.size(), attr) {
             means.source.give(pa, run.size());
             return Err(error.into());
         }

@@ -13,11 +13,17 @@
 //! have proved useful ([`window`]). (Linux with 96 MiB touches 24 of them outside of its images in pieces of 64 KiB, and 30 in pieces of
 //! 2 MiB: little is lost, 15 faults do instead of 390, and blocks need no table and few TLB entries.)
 //!
+//! A copied page of an image that is then executed may be the same in all VMs that boot the image ([`common`]): where there are several, copies
+//! are mapped so that a fetch of instructions faults; the page then becomes *common*, executable and read-only, as one of the bundle is. So a page
+//! of an image can be written or executed and not both, until it has changed so often between the two that it isn't worth its exits any more.
+//!
 //! What is mapped read-only is shared and what is mapped writable is private: the map itself is the record of who owns what.
 //! No page is ever both. Memory is private before it is mapped: frames are taken, filled, made visible, then mapped; and a page
 //! that is replaced is forgotten by all TLBs before the copy takes its place (break-before-make, by [`Stage2`]'s editor).
 
+pub mod common;
 mod fill;
+mod merge;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -30,6 +36,7 @@ use crate::memory::stage2::{Attr, Stage2, Stage2Config, Stage2Error, Stage2Tlb};
 use crate::memory::tables::{TABLE_BYTES, TableSource};
 use arrayvec::ArrayVec;
 use core::fmt;
+use merge::Merges;
 pub use segment::Segment;
 use segment::{Content, Span};
 use window::Window;
@@ -40,10 +47,12 @@ pub const MAX_SEGMENTS: usize = 3;
 /// How a page is accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// A load, an instruction fetch, a walk of the guest's own tables.
+    /// A load, a walk of the guest's own tables.
     Read,
     /// A store.
     Write,
+    /// An instruction fetch.
+    Execute,
 }
 
 /// Why a page can't be had.
@@ -83,6 +92,12 @@ pub trait PageSource: TableSource {
 
     /// Takes back what [`PageSource::take`] gave, or a part of it.
     fn give(&mut self, base: Pa, bytes: u64);
+
+    /// The common frame with what is in the frame `page`, which nobody writes to meanwhile; see [`common::CommonPages::join`].
+    fn join(&mut self, memory: &impl PhysMemory, page: Pa) -> Option<Pa>;
+
+    /// The VM has one mapping of `page` less, if that is a common frame.
+    fn leave(&mut self, page: Pa);
 }
 
 /// What pages are changed with.
@@ -119,6 +134,8 @@ pub struct Pages {
     size: u64,
     segments: ArrayVec<Segment, MAX_SEGMENTS>,
     window: Window,
+    /// How often copies that are executed became common ones, if they may.
+    merges: Option<Merges>,
     private_bytes: u64,
     shared_bytes: u64,
     copied_pages: u64,
@@ -134,7 +151,7 @@ impl Pages {
         size.saturating_add(tables * TABLE_BYTES + shown).saturating_add(config.root_bytes())
     }
 
-    /// A VM's pages, none of them present.
+    /// A VM's pages, none of them present. `merges`: others boot its kernel, too, so that copies may be alike.
     ///
     /// # Errors
     ///
@@ -143,6 +160,7 @@ impl Pages {
         config: &Stage2Config,
         size: u64,
         segments: ArrayVec<Segment, MAX_SEGMENTS>,
+        merges: bool,
         memory: &M,
         source: &mut S,
     ) -> Result<Pages, PageError> {
@@ -152,6 +170,7 @@ impl Pages {
             size,
             segments,
             window: Window::default(),
+            merges: merges.then(Merges::default),
             private_bytes: 0,
             shared_bytes: 0,
             copied_pages: 0,
@@ -190,13 +209,16 @@ impl Pages {
         }
         let page = align_down(ipa, PAGE_SIZE);
         match self.stage2.translate(means.memory, Ipa(page)) {
-            Some(there) if there.attr.write || access == Access::Read => Ok(()),
+            Some(there) if there.attr.write && access != Access::Execute => Ok(()),
+            Some(there) if there.attr.execute && access != Access::Write => Ok(()),
+            Some(_) if access == Access::Read => Ok(()),
+            Some(_) if access == Access::Execute => self.merge(means, page),
             // Read-only is what is shared.
             Some(_) => self.copy(means, page),
             None => match (self.content(page), access) {
                 (Content::Zero, _) => self.zero(means, page),
-                (Content::Shared(segment), Access::Read) => self.share(means, page, segment),
                 (Content::Shared(_), Access::Write) | (Content::Mixed, _) => self.copy(means, page),
+                (Content::Shared(segment), _) => self.share(means, page, segment),
             },
         }
     }
@@ -270,12 +292,15 @@ impl Pages {
         self.stage2.clear(memory, source, |source, leaf| {
             if leaf.attr.write {
                 private.add(source, leaf.pa, leaf.size);
+            } else {
+                source.leave(leaf.pa);
             }
         });
         private.give(source);
         self.private_bytes = 0;
         self.shared_bytes = 0;
         self.window = Window::default();
+        self.merges = self.merges.take().map(|_| Merges::default());
     }
 
     /// Gives everything back. As [`Pages::reset`], and the root too.

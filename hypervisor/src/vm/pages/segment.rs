@@ -39,6 +39,11 @@ impl Span {
         self.end.saturating_sub(self.start)
     }
 
+    /// The addresses of its pages.
+    pub fn pages(self) -> impl Iterator<Item = u64> {
+        (self.start..self.end).step_by(PAGE_SIZE as usize)
+    }
+
     /// Whether `address` is in it.
     pub const fn contains(self, address: u64) -> bool {
         self.start <= address && address < self.end

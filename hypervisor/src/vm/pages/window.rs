@@ -12,6 +12,8 @@ use super::segment::Span;
 
 /// A copy where nothing has been copied before, in bytes.
 pub const SMALLEST: u64 = 64 << 10;
+/// The same of what had been copied before, and become common: not many pages are rewritten twice.
+pub const SMALLEST_AGAIN: u64 = 16 << 10;
 /// A copy after many that followed each other.
 pub const LARGEST: u64 = 512 << 10;
 
@@ -30,12 +32,13 @@ impl Default for Window {
 
 impl Window {
     /// The pages around `page`, aligned to their number, that should be copied when `page` is written.
-    pub fn around(&mut self, page: u64) -> Span {
+    /// `smallest`: the least that is copied.
+    pub fn around(&mut self, page: u64, smallest: u64) -> Span {
         let near = Span {
             start: self.last.start.saturating_sub(self.size),
             end: self.last.end.saturating_add(self.size),
         };
-        self.size = if near.contains(page) { (self.size * 2).min(LARGEST) } else { SMALLEST };
+        self.size = if near.contains(page) { (self.size * 2).min(LARGEST) } else { smallest };
         self.last = Span::around(page, self.size);
         self.last
     }
@@ -56,14 +59,14 @@ mod tests {
         let mut at = 0x4020_0000;
         let mut sizes = Vec::new();
         for _ in 0..6 {
-            let span = window.around(at);
+            let span = window.around(at, SMALLEST);
             assert!(span.contains(at));
             assert!(span.start.is_multiple_of(span.size()));
             sizes.push(span.size() >> 10);
             at = span.end;
         }
         assert_eq!(sizes, [64, 128, 256, 512, 512, 512]);
-        assert_eq!(window.around(0x4800_3000).size(), SMALLEST, "elsewhere");
-        assert_eq!(window.around(0x4800_0000 - 0x1000).size(), 2 * SMALLEST, "downwards");
+        assert_eq!(window.around(0x4800_3000, SMALLEST).size(), SMALLEST, "elsewhere");
+        assert_eq!(window.around(0x4800_0000 - 0x1000, SMALLEST).size(), 2 * SMALLEST, "downwards");
     }
 }

@@ -1,5 +1,6 @@
 //! VMs' pages on the host: real tables, real frame allocator; memory and TLB are fakes that watch.
 
+mod merging;
 mod model;
 mod rules;
 
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
+use super::common::CommonPages;
 use super::*;
 use crate::memory::address::PaRange;
 use crate::memory::fake::{Event, FakeMemory};
@@ -20,6 +22,9 @@ const RAM: u64 = RAM_BASE.0;
 
 /// The machine's memory.
 const BANK: u64 = 0x8000_0000;
+/// Frames for common pages: fewer than the kernel has pages.
+const COMMON: u64 = 0x1_8000_0000;
+const COMMON_FRAMES: u64 = 600;
 /// The bundle, which is not the frame allocator's.
 const BUNDLE: u64 = 0x2_0000_0000;
 /// The kernel: at a page of the bundle, not a whole number of pages long, in three blocks of the VM's RAM.
@@ -51,7 +56,9 @@ fn segments() -> ArrayVec<Segment, MAX_SEGMENTS> {
 struct World {
     memory: Rc<FakeMemory>,
     frames: Rc<RefCell<Frames>>,
+    common: Rc<RefCell<CommonPages>>,
     config: Stage2Config,
+    merges: bool,
     vms: [Option<TestVm>; 2],
 }
 
@@ -66,6 +73,7 @@ struct TestVm {
 struct Source {
     memory: Rc<FakeMemory>,
     frames: Rc<RefCell<Frames>>,
+    common: Rc<RefCell<CommonPages>>,
     reservation: Reservation,
 }
 
@@ -87,6 +95,14 @@ impl PageSource for Source {
 
     fn give(&mut self, base: Pa, bytes: u64) {
         self.frames.borrow_mut().free_reserved(&mut self.reservation, base, bytes).unwrap();
+    }
+
+    fn join(&mut self, memory: &impl PhysMemory, page: Pa) -> Option<Pa> {
+        self.common.borrow_mut().join(memory, page)
+    }
+
+    fn leave(&mut self, page: Pa) {
+        self.common.borrow_mut().leave(page);
     }
 }
 
@@ -121,13 +137,23 @@ impl World {
         for at in step.into_iter().flat_map(|step| (BANK..BANK + size).step_by(step as usize)) {
             frames.claim(PaRange::new(Pa(at), PAGE_SIZE)).unwrap();
         }
-        World { memory, frames: Rc::new(RefCell::new(frames)), config, vms: [None, None] }
+        let common = CommonPages::new(PaRange::new(Pa(COMMON), COMMON_FRAMES * PAGE_SIZE));
+        World {
+            memory,
+            frames: Rc::new(RefCell::new(frames)),
+            common: Rc::new(RefCell::new(common)),
+            config,
+            merges: false,
+            vms: [None, None],
+        }
     }
 
     fn start(&mut self, vm: usize) {
         let reservation = self.frames.borrow_mut().reserve(Pages::most_bytes(&self.config, SIZE)).unwrap();
-        let mut source = Source { memory: self.memory.clone(), frames: self.frames.clone(), reservation };
-        let pages = Pages::new(&self.config, SIZE, segments(), &*self.memory, &mut source).unwrap();
+        let (memory, frames, common) = (self.memory.clone(), self.frames.clone(), self.common.clone());
+        let mut source = Source { memory, frames, common, reservation };
+        let pages =
+            Pages::new(&self.config, SIZE, segments(), self.merges, &*self.memory, &mut source).unwrap();
         self.memory.watch(&pages.stage2);
         self.vms[vm] = Some(TestVm { pages, source, written: BTreeMap::new() });
     }
@@ -157,20 +183,26 @@ impl World {
         self.memory.assert_settled();
         let mut used = 0;
         let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut users = 0;
+        let is_common = |pa: u64| (COMMON..COMMON + COMMON_FRAMES * PAGE_SIZE).contains(&pa);
         for vm in self.vms.iter().flatten() {
             let (mut private, mut shared) = (0, 0);
             vm.pages.stage2.for_each_leaf(&*self.memory, |leaf| {
-                assert!(leaf.attr.execute);
+                assert!(leaf.attr.execute || self.merges && leaf.attr.write);
                 assert!(RAM <= leaf.ipa.0 && leaf.ipa.0 + leaf.size <= RAM + SIZE, "{leaf:?}");
                 if leaf.attr.write {
                     private += leaf.size;
-                    assert!(leaf.pa.0 < BUNDLE, "a page is shared and writable: {leaf:?}");
+                    assert!(leaf.pa.0 < COMMON, "a page is shared and writable: {leaf:?}");
                     let before = owned.range(..leaf.pa.0 + leaf.size).next_back();
                     assert!(
                         before.is_none_or(|(base, size)| base + size <= leaf.pa.0),
                         "a frame is writable twice: {leaf:?}"
                     );
                     owned.insert(leaf.pa.0, leaf.size);
+                } else if is_common(leaf.pa.0) {
+                    assert!(self.merges);
+                    shared += leaf.size;
+                    users += 1;
                 } else {
                     shared += leaf.size;
                     // The tree is less than a page, and the ramdisk not aligned as the VM has it.
@@ -186,6 +218,7 @@ impl World {
             assert_eq!(vm.source.reservation.left(), most - taken);
             used += taken;
         }
+        assert_eq!(self.common.borrow().counters().users, users);
         let frames = self.frames.borrow();
         let before = frames.total_bytes() - frames.free_bytes() - used;
         assert_eq!(before % PAGE_SIZE, 0);
@@ -234,6 +267,16 @@ impl TestVm {
         let there = writable(self).expect("it is writable now");
         self.source.memory.copy_in(there.pa, &[byte]);
         self.written.insert(ipa, byte);
+    }
+
+    /// An instruction fetch of the guest's, after as many faults as it takes.
+    fn execute(&mut self, ipa: u64) {
+        for _ in 0..2 {
+            if !self.there(ipa).is_some_and(|there| there.attr.execute) {
+                self.resolve(ipa, Access::Execute).unwrap();
+            }
+        }
+        assert!(self.there(ipa).is_some_and(|there| there.attr.execute));
     }
 
     /// What must be in the page at `page`.

@@ -7,6 +7,9 @@ use proptest::prelude::*;
 enum Op {
     Read(usize, u64),
     Write(usize, u64, u8),
+    /// The same to both VMs.
+    Patch(u64, u8),
+    Execute(usize, u64),
     Reset(usize),
     End(usize),
 }
@@ -35,6 +38,8 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (0..2usize, address()).prop_map(|(vm, at)| Op::Read(vm, at)),
         8 => (0..2usize, address(), any::<u8>()).prop_map(|(vm, at, byte)| Op::Write(vm, at, byte)),
+        8 => (address(), any::<u8>()).prop_map(|(at, byte)| Op::Patch(at, byte)),
+        8 => (0..2usize, address()).prop_map(|(vm, at)| Op::Execute(vm, at)),
         1 => (0..2usize).prop_map(Op::Reset),
         1 => (0..2usize).prop_map(Op::End),
     ]
@@ -45,10 +50,12 @@ proptest! {
 
     #[test]
     fn a_guest_finds_what_it_should_and_nobody_elses(
-        ops in prop::collection::vec(op(), 1..40),
+        ops in prop::collection::vec(op(), 1..60),
+        merges in any::<bool>(),
         holes in prop::sample::select(vec![Holes::None, Holes::InBlocks, Holes::EverySecond]),
     ) {
         let mut world = World::new(holes);
+        world.merges = merges;
         let before = world.used();
         world.start(0);
         world.start(1);
@@ -61,6 +68,18 @@ proptest! {
                 }
                 Op::Write(vm, at, byte) => {
                     world.vm(vm).write(at, byte);
+                    let page = align_down(at, PAGE_SIZE);
+                    let seen = world.vm(vm).read_page(page);
+                    prop_assert!(seen == world.vm(vm).expected(page), "page {page:#x} of VM {vm}");
+                }
+                Op::Patch(at, byte) => {
+                    for vm in 0..2 {
+                        world.vm(vm).write(at, byte);
+                        world.vm(vm).execute(at);
+                    }
+                }
+                Op::Execute(vm, at) => {
+                    world.vm(vm).execute(at);
                     let page = align_down(at, PAGE_SIZE);
                     let seen = world.vm(vm).read_page(page);
                     prop_assert!(seen == world.vm(vm).expected(page), "page {page:#x} of VM {vm}");
