@@ -7,9 +7,11 @@ use super::quantities::{ALLOCATOR, ticks_are_instructions};
 use super::trial::Trial;
 use super::vmid::{Outcome, Row};
 use crate::fit::short_hash;
-use crate::report::records::Memory;
 use crate::report::statistics::Sample;
 use crate::report::table::{Table, grouped, percent};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
 
 /// The table of one setup, with what ran.
 pub fn text(outcome: &Outcome) -> String {
@@ -104,33 +106,42 @@ fn counters(outcome: &Outcome) -> Table {
     table
 }
 
-/// What the VMs' memory took, and what it would have taken with a copy of its images for each VM and all of its RAM.
+/// What the VMs' memory took, and what it would have taken with images of its own and all of its RAM for each.
 fn memory(outcome: &Outcome) -> Table {
     let mut table = Table::new([
-        "memory, MiB, mean of each trial",
+        "MiB, mean of each trial",
         "VMs' RAM",
         "touched",
-        "of it private",
-        "of it shared",
-        "copied of images",
-        "hypervisor's, for VMs",
+        "private",
+        "shared",
+        "copied from images",
+        "common, most",
+        "in frames",
+        "images",
+        "tables etc.",
         "taken in all",
         "saved",
     ]);
     for row in &outcome.rows {
-        let mean = |of: &dyn Fn(&Memory) -> u64| row.sample(|trial| of(&trial.memory) as f64).mean();
-        let ram = mean(&|m| m.memory_bytes);
-        let taken = mean(&|m| m.resident_bytes + m.overhead_bytes) + outcome.bundle_bytes as f64;
-        let saved = ram + mean(&|m| m.overhead_bytes) + outcome.bundle_bytes as f64 - taken;
+        let mean = |of: &dyn Fn(&Trial) -> u64| row.sample(|trial| of(trial) as f64).mean();
+        let ram = mean(&|t| t.memory.memory_bytes);
+        let private = mean(&|t| t.memory.resident_bytes);
+        let tables = mean(&|t| t.memory.overhead_bytes);
+        let images = outcome.bundle_bytes as f64;
+        let taken = private + tables + images + mean(&|t| t.common.frames * PAGE);
+        let saved = ram + tables + images - taken;
         let mib = |bytes: f64| grouped(bytes / f64::from(1 << 20));
         table.row([
             row.policy.clone(),
             mib(ram),
-            mib(mean(&|m| m.resident_bytes + m.shared_bytes)),
-            mib(mean(&|m| m.resident_bytes)),
-            mib(mean(&|m| m.shared_bytes)),
-            mib(mean(&|m| m.copied_pages * 4096)),
-            mib(mean(&|m| m.overhead_bytes)),
+            mib(mean(&|t| t.memory.resident_bytes + t.memory.shared_bytes)),
+            mib(private),
+            mib(mean(&|t| t.memory.shared_bytes)),
+            mib(mean(&|t| t.memory.copied_pages * PAGE)),
+            mib(mean(&|t| t.common.most_users * PAGE)),
+            mib(mean(&|t| t.common.most_used * PAGE)),
+            mib(images),
+            mib(tables),
             mib(taken),
             format!("{} ({:.0} %)", mib(saved), 100.0 * saved / ram.max(1.0)),
         ]);

@@ -9,7 +9,7 @@ use super::setups::Setup;
 use crate::progress::Step;
 use crate::qemu::Launch;
 use crate::qemu::capture::{self, Captured, Limits};
-use crate::report::records::{Boot, Exits, Memory, Report, Vmid};
+use crate::report::records::{Boot, Common, Exits, Memory, Report, Vmid};
 
 /// What one trial measured.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,8 @@ pub struct Trial {
     pub host_cpu_s: f64,
     /// Memory of all VMs, as each had it at its end.
     pub memory: Memory,
+    /// Pages that VMs had in common.
+    pub common: Common,
 }
 
 /// A guest's record of a run of hackbench.
@@ -102,6 +104,7 @@ pub fn measured(captured: &Captured, setup: &Setup) -> Result<Trial> {
         messages,
         exits: report.exits(),
         memory: report.memory(),
+        common: report.common,
         host_cpu_s: captured.cpu_time.as_secs_f64(),
         vmid: report.vmid,
         boot: report.boot,

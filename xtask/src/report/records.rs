@@ -133,6 +133,18 @@ pub struct Memory {
     pub overhead_bytes: u64,
 }
 
+/// Pages that VMs have in common because they rewrote them alike; in 4 KiB.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Common {
+    /// Frames set aside for them.
+    pub frames: u64,
+    /// The most of these in use at a time.
+    pub most_used: u64,
+    /// The most mappings of them at a time.
+    pub most_users: u64,
+}
+
 /// The VMID allocator's counters.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -192,6 +204,8 @@ pub struct Report {
     pub vcpus: BTreeMap<(String, u64), Tally>,
     /// By number.
     pub cpus: BTreeMap<u64, Tally>,
+    /// Pages that VMs have in common.
+    pub common: Common,
     /// The allocator.
     pub vmid: Vmid,
     /// The end; `None` if the run was cut off.
@@ -232,6 +246,7 @@ impl Report {
                 let tally = Tally::deserialize(record)?;
                 self.cpus.insert(tally.cpu, tally);
             }
+            "memory" => self.common = Common::deserialize(&record["common"])?,
             "vmid" => self.vmid = Vmid::deserialize(record)?,
             "end" => self.end = Some(End::deserialize(record)?),
             _ => {}
@@ -313,6 +328,7 @@ a| hello
 @odometer {"schema":1,"kind":"vm","vm":"b","exits":{"total":1,"by_reason":{"hvc":{"count":1,"max_ns":30}}}}
 @odometer {"schema":1,"kind":"cpu","cpu":1,"elapsed_ns":100000,"time_ns":{"guest":60000,"hypervisor":10000,"idle":30050}}
 @odometer {"schema":1,"kind":"vmid","policy":"clear","bits":4,"schedule_ins":10,"fast":8,"slow":2,"rollovers":1}
+@odometer {"schema":1,"kind":"memory","common":{"frames":512,"most_used":40,"most_users":70}}
 @odometer {"schema":1,"kind":"later","what":1}
 @odometer {"schema":1,"kind":"end","vms":2,"reason":"all VMs have ended"}"#;
 
@@ -324,6 +340,7 @@ a| hello
     fn the_last_of_repeated_records_counts() {
         let report = report();
         assert_eq!((report.vmid.schedule_ins, report.vmid.rollovers), (10, 1));
+        assert_eq!(report.common, Common { frames: 512, most_used: 40, most_users: 70 });
         assert_eq!(report.boot.policy, "clear");
         assert_eq!(report.end.as_ref().unwrap().vms, 2);
         assert_eq!(report.inconsistencies(), Vec::<String>::new());

@@ -63,9 +63,10 @@ fn a_guest_that_goes_through_its_memory_gets_more_at_a_time() {
         let world = World::new(Holes::None);
         let size = BLOCKS * BLOCK_2M;
         let reservation = world.frames.borrow_mut().reserve(Pages::most_bytes(&world.config, size)).unwrap();
-        let mut source = Source { memory: world.memory.clone(), frames: world.frames.clone(), reservation };
+        let (frames, common) = (world.frames.clone(), world.common.clone());
+        let mut source = Source { memory: world.memory.clone(), frames, common, reservation };
         let memory = &*world.memory;
-        let mut pages = Pages::new(&world.config, size, ArrayVec::new(), memory, &mut source).unwrap();
+        let mut pages = Pages::new(&world.config, size, ArrayVec::new(), false, memory, &mut source).unwrap();
         memory.watch(&pages.stage2);
         let mut faults = 0;
         for block in 0..BLOCKS {
