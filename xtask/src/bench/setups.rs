@@ -221,7 +221,7 @@ impl Setup {
     pub fn limits(&self) -> Limits {
         let mut limits = Limits::default();
         if self.load == LoadName::Linux {
-            limits.silence += Duration::from_secs(5) * self.vms;
+            limits.silence += Duration::from_secs(20) * self.vms;
             limits.total += Duration::from_secs(60) * self.vms;
         }
         limits
