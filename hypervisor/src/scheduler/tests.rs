@@ -25,7 +25,30 @@ fn ring(index: u64, count: u64, rounds: u64, noise: impl Fn(u64) -> Vec<Do>) -> 
     }
     let start = (1..count).map(Do::cpu_on).collect();
     let round = |n| [noise(n), vec![pass.clone(), Do::Await(TOKEN, n)]].concat();
-    [start, repeat(rounds, round), vec![Do::system_off()]].concat()
+    [start, repeat(rounds, round)].concat()
+}
+
+/// The same, but vCPU 0 starts the others anew in each round, who go off when they have sent their token.
+fn relay(index: u64, count: u64, rounds: u64, noise: impl Fn(u64) -> Vec<Do>) -> Vec<Do> {
+    if index != 0 {
+        return repeat(rounds, |n| [noise(n), vec![Do::Send(index as u32, 1), Do::cpu_off()]].concat());
+    }
+    let start = |other: u64| vec![Do::cpu_on(other), Do::RetryUntil(0)];
+    let wait = |n| (1..count).map(move |other| Do::Await(other as u32, n));
+    // AFFINITY_INFO: off, before the VM may be reset.
+    let off = |other: u64| vec![Do::hvc([0xc400_0004, other, 0, 0]), Do::RetryUntil(1)];
+    let round = |n| [noise(n), (1..count).flat_map(start).collect(), wait(n).collect()].concat();
+    [repeat(rounds, round), (1..count).flat_map(off).collect()].concat()
+}
+
+/// A VM's `lives`, with a reset between two, and its end.
+fn lives(index: u64, lives: u64, one: Vec<Do>) -> Vec<Do> {
+    let end = |n| match (index, n == lives) {
+        (0, true) => Do::system_off(),
+        (0, false) => Do::system_reset(),
+        _ => Do::UntilReset,
+    };
+    repeat(lives, |n| [vec![Do::OpenGic], one.clone(), vec![end(n)]].concat())
 }
 
 #[test]
@@ -122,14 +145,13 @@ fn trap_21_vcpu_0_goes_off_and_vcpu_1_ends_the_vm() {
 
 #[test]
 fn trap_21_a_vm_ends_whatever_its_vcpus_are_doing() {
-    for seed in 1..80 {
-        // vCPU 1 makes no exit of its own, and comes and goes on its CPU with another VM's until that has ended.
-        let first = vec![Do::cpu_on(1), Do::Spin(200 + seed * 131 % 1500), Do::system_off()];
-        let second = vec![Do::Mask(true), Do::Spin(u64::MAX / 2)];
-        let other = vec![Do::Spin(300), Do::system_off()];
-        let vms = vec![vec![pinned(0, first), pinned(1, second)], vec![pinned(1, other)]];
-        let setup = Setup { seed, slice: 30, limit: 100_000, ..Setup::new(2) };
-        ends(&run(setup, vms), &format!("seed {seed}"));
+    for seed in 1..160 {
+        // vCPU 1 is woken, and the VM ends while its CPU takes it up; from then on it makes no exit of its own.
+        let first =
+            vec![Do::cpu_on(1), Do::Spin(150), Do::Send(1, 0b10), Do::Spin(seed % 40), Do::system_off()];
+        let second = vec![Do::Await(1, 1), Do::Mask(true), Do::Spin(u64::MAX / 2)];
+        let vms = vec![vec![pinned(0, first), pinned(1, second)]];
+        ends(&run(Setup { seed, limit: 20_000, ..Setup::new(2) }, vms), &format!("seed {seed}"));
     }
 }
 
@@ -144,7 +166,7 @@ fn trap_21_a_vm_is_reset_while_others_run() {
         // Its ring goes on undisturbed.
         let vms = vec![
             vec![free([first, vec![Do::system_off()]].concat()), free(second)],
-            vec![free(ring(0, 2, 12, |_| vec![])), free(ring(1, 2, 12, |_| vec![]))],
+            vec![free(lives(0, 1, ring(0, 2, 12, |_| vec![]))), free(ring(1, 2, 12, |_| vec![]))],
         ];
         ends(&run(Setup { seed, ..Setup::new(2) }, vms), &format!("seed {seed}"));
     }
@@ -188,6 +210,10 @@ fn noise() -> impl Strategy<Value = Vec<Do>> {
         (1..900u64).prop_map(|ticks| {
             vec![Do::Mask(true), Do::Arm { ticks: 30, masked: false }, Do::Spin(ticks), Do::Mask(false)]
         }),
+        (1..500u64).prop_map(|ticks| {
+            let arm = [vec![Do::Mark(30)], Do::arm_physical(ticks).to_vec()].concat();
+            [arm, vec![Do::AwaitMarked(30)]].concat()
+        }),
         Just(vec![Do::Fp, Do::Spin(100), Do::Fp]),
         Just(vec![Do::Pauth, Do::Spin(100), Do::Pauth]),
         (1..300u64).prop_map(|ticks| vec![Do::Arm { ticks, masked: true }, Do::Spin(ticks + 100)]),
@@ -217,19 +243,26 @@ proptest! {
     /// Whatever VMs do, on however many CPUs, with hardly more VMIDs than CPUs: each comes to its end, and at each instruction its VMID, tables,
     /// registers and TLB entries are its own.
     #[test]
-    fn trap_11_12_no_vcpu_is_forgotten_whatever_the_schedule((cpus, vms) in machine(), seed in 1..u64::MAX, slice in 100..2000u64) {
-        let plan = |index: usize, count: usize, (pin, noise): &Member| {
-            let program = ring(index as u64, count as u64, 6, |n| noise[n as usize % noise.len()].clone());
+    fn trap_11_12_no_vcpu_is_forgotten_whatever_the_schedule(
+        (cpus, vms) in machine(),
+        times in 1..4u64,
+        seed in 1..u64::MAX,
+        slice in 100..2000u64,
+    ) {
+        let plan = |vm: usize, index: usize, count: usize, (pin, noise): &Member| {
+            let noise = |n: u64| noise[n as usize % noise.len()].clone();
+            let (index, count) = (index as u64, count as u64);
+            let one = if vm.is_multiple_of(2) { ring(index, count, 5, noise) } else { relay(index, count, 5, noise) };
+            let program = lives(index, times, one);
             match pin {
                 Some(cpu) => pinned(*cpu, program),
                 None => free(program),
             }
         };
-        let plans: Vec<Vec<Plan>> = vms
-            .iter()
-            .map(|vm| vm.iter().enumerate().map(|(index, vcpu)| plan(index, vm.len(), vcpu)).collect())
-            .collect();
+        let all = |(n, vm): (usize, &Vec<Member>)| -> Vec<Plan> {
+            vm.iter().enumerate().map(|(index, vcpu)| plan(n, index, vm.len(), vcpu)).collect()
+        };
         let setup = Setup { seed, slice, usable: u32::from(cpus) + 1, ..Setup::new(usize::from(cpus)) };
-        ends(&run(setup, plans), "random VMs");
+        ends(&run(setup, vms.iter().enumerate().map(all).collect()), "random VMs");
     }
 }

@@ -16,6 +16,11 @@ pub const VECTORS: u64 = 0x4000_0800;
 const KERNEL: u64 = 0x4010_0000;
 /// PSTATE.I.
 const PSTATE_I: u64 = 1 << 7;
+/// The interrupt of the emulated physical timer, and its control register as an ISS.
+const PHYSICAL_TIMER: u32 = 30;
+const CNTP_CTL: u64 = 3 << 20 | 1 << 17 | 3 << 14 | 14 << 10 | 2 << 1;
+/// Its value register.
+const CNTP_TVAL: u64 = 3 << 20 | 3 << 14 | 14 << 10 | 2 << 1;
 /// IL: the instruction that trapped is 32 bits wide.
 const IL: u64 = 1 << 25;
 
@@ -49,6 +54,12 @@ pub enum Do {
     Trap(Trap),
     /// `x0` of the last instruction that trapped must be this.
     Expect(u64),
+    /// Remembers how often an interrupt has come.
+    Mark(u32),
+    /// WFI until it has come once more than that.
+    AwaitMarked(u32),
+    /// The last instruction that trapped is done again until its `x0` is this.
+    RetryUntil(u64),
     /// Keeps `x0` of the last instruction that trapped, for the test.
     Note,
     /// Waits until the VM is reset.
@@ -82,6 +93,11 @@ impl Do {
     /// CPU_ON of the VM's vCPU `index`.
     pub fn cpu_on(index: u64) -> Do {
         Do::hvc([0xc400_0003, index, RAM_BASE.0, 0])
+    }
+
+    /// Arms the emulated physical timer, to expire in so many ticks.
+    pub fn arm_physical(ticks: u64) -> [Do; 2] {
+        [Do::sysreg(CNTP_TVAL, ticks), Do::sysreg(CNTP_CTL, 1)]
     }
 
     /// CPU_OFF.
@@ -132,6 +148,9 @@ pub struct Guest {
     spin_end: Option<u64>,
     /// How often the timer had interrupted when it went to sleep.
     asleep: Option<u64>,
+    mark: u64,
+    /// The interrupt that its handler has acknowledged and not ended yet.
+    handles: Option<u32>,
     /// What it has left in its FP register.
     fp: u128,
     key: u64,
@@ -223,15 +242,26 @@ fn instruction(here: &Here, held: &mut Held) -> Option<u64> {
         el1.spsr_el2 &= !PSTATE_I;
         guest.masked = false;
         guest.arrivals.fill(0);
+        guest.handles = None;
+        (guest.fp, guest.key, guest.uses_key) = (0, 0, false);
         guest.at += usize::from(matches!(guest.program.get(guest.at), Some(Do::UntilReset)));
     }
     assert_eq!(el1.spsr_el2 & PSTATE_I != 0, guest.masked, "the interrupt mask is not as the guest left it");
+    if let Some(intid) = guest.handles.take() {
+        here.lrs.end(intid);
+        return None;
+    }
     if !guest.masked && here.lrs.signalled() {
         let intid = here.lrs.acknowledge();
         assert_ne!(intid, SPURIOUS);
         guest.arrivals[intid as usize] += 1;
         if intid == VIRTUAL_TIMER {
             here.virtual_timer.set(TimerState::default());
+        }
+        if intid == PHYSICAL_TIMER {
+            guest.handles = Some(intid);
+            held.x[0] = 0;
+            return Some(u64::from(class::SYSREG) << 26 | IL | CNTP_CTL);
         }
         here.lrs.end(intid);
         return None;
@@ -307,6 +337,8 @@ fn instruction(here: &Here, held: &mut Held) -> Option<u64> {
             guest.at += 1;
             guest.exception = None;
             held.x[..4].copy_from_slice(&x);
+            // No register is zero by chance.
+            held.x[4..].fill(0x5a5a_5a5a);
             guest.x = held.x;
             here.fault_address.set(address);
             here.fault_ipa.set(address);
@@ -319,6 +351,17 @@ fn instruction(here: &Here, held: &mut Held) -> Option<u64> {
         Do::Expect(x0) => {
             assert_eq!(held.x[0], x0, "x0 after step {}", guest.at);
             guest.at += 1;
+        }
+        Do::Mark(intid) => {
+            guest.mark = guest.arrivals[intid as usize];
+            guest.at += 1;
+        }
+        Do::AwaitMarked(intid) if guest.arrivals[intid as usize] == guest.mark => {
+            return Some(u64::from(class::WFX) << 26 | IL);
+        }
+        Do::AwaitMarked(_) => guest.at += 1,
+        Do::RetryUntil(x0) => {
+            guest.at = if held.x[0] == x0 { guest.at + 1 } else { guest.at - 1 };
         }
         Do::Note => {
             guest.notes.push(held.x[0]);
