@@ -85,6 +85,8 @@ pub struct Case {
     pub boots: Boots,
     /// On which QEMU.
     pub emulator: Emulator,
+    /// The QEMU that it needs, where the oldest that is accepted won't do.
+    pub since: (u32, u32, u32),
     /// Whether it needs Debian's packages for Linux guests.
     pub linux: bool,
     /// Further kernels that it needs: a scenario finds each as `vmlinuz-NAME`, with `initramfs-NAME`.
@@ -114,6 +116,7 @@ impl Case {
             quick: false,
             boots,
             emulator: Emulator::Usual,
+            since: (0, 0, 0),
             linux: false,
             kernels: Vec::new(),
             ends: Ends::ByItself,

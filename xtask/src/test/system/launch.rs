@@ -71,14 +71,17 @@ impl Bench {
                 Err(reason) => return Report::skip(&case.name, reason),
             },
         };
+        let missing = |reason| {
+            if can_skip { Report::skip(&case.name, reason) } else { Report::fail(&case.name, reason) }
+        };
+        if qemu.version < case.since {
+            let (major, minor, _) = case.since;
+            let (is_major, is_minor, _) = qemu.version;
+            return missing(format!("needs QEMU {major}.{minor}, this is {is_major}.{is_minor}"));
+        }
         let releases = case.linux.then(Release::default).into_iter().chain(case.kernels.iter().copied());
         if let Some(error) = releases.map(linux::packages).find_map(Result::err) {
-            let reason = format!("no packages for Linux guests: {error:#}");
-            return if can_skip {
-                Report::skip(&case.name, reason)
-            } else {
-                Report::fail(&case.name, reason)
-            };
+            return missing(format!("no packages for Linux guests: {error:#}"));
         }
         let log = self.logs.join(format!("{}.log", case.name.replace('/', "-")));
         Report::of(&case.name, &self.attempt(case, qemu, &log))
