@@ -65,7 +65,6 @@ fn switched_off(each: &mut impl FnMut(Feature)) {
         "feature_sve_register" "id_aa64pfr0_el1" 32 1 "mrs x9, S3_0_C1_C2_0"; // ZCR_EL1
         "feature_sme" "id_aa64pfr1_el1" 24 1 ".inst 0x04bf5829"; // RDSVL X9, #1
         "feature_sme_register" "id_aa64pfr1_el1" 24 1 "mrs x9, S3_0_C1_C2_6"; // SMCR_EL1
-        "feature_sme_tpidr2" "id_aa64pfr1_el1" 24 1 "mrs x9, S3_3_C13_C0_5";
         "feature_mte_gcr" "id_aa64pfr1_el1" 8 2 "mrs x9, S3_0_C1_C0_6";
         "feature_mte_tfsr" "id_aa64pfr1_el1" 8 2 "mrs x9, S3_0_C5_C6_0";
         "feature_ras" "id_aa64pfr0_el1" 28 1 "mrs x9, S3_0_C5_C3_0"; // ERRIDR_EL1
