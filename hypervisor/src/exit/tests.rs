@@ -1,8 +1,8 @@
 //! Exits as they stand, on simulated CPUs (`arch/fake`): what a guest finds after an instruction that traps.
 
 use super::syndrome::class;
-use crate::arch::fake::guest::{Do, Trap};
 use crate::arch::fake::machine::Outcome;
+use crate::arch::fake::program::{Do, Trap};
 use crate::stats::{ExitSnapshot, Reason};
 use crate::system::fake::{Ran, Setup, free, run};
 use crate::vm::VmState;

@@ -1,7 +1,7 @@
 //! The scheduler as it stands, on simulated CPUs (`arch/fake`): whatever the order in which they run, no vCPU is forgotten.
 
-use crate::arch::fake::guest::{Do, Trap};
 use crate::arch::fake::machine::Outcome;
+use crate::arch::fake::program::{Do, Trap};
 use crate::system::fake::{Plan, Ran, Setup, free, pinned, run};
 use crate::vm::layout::GICR_BASE;
 use proptest::prelude::*;

@@ -1,8 +1,9 @@
 //! A machine for tests: all that CPUs share, VMs with memory of the test's own process, and guests to execute.
 
 use super::{GuestLines, PortRegisters, System};
-use crate::arch::fake::guest::{Do, Guest};
+use crate::arch::fake::guest::Guest;
 use crate::arch::fake::machine::{Machine, Outcome};
+use crate::arch::fake::program::Do;
 use crate::arch::{self, context::Context};
 use crate::device::virtio::{DeviceSet, net::Switch};
 use crate::ids::{CpuId, IntId, VcpuIndex, VmId};

@@ -9,6 +9,7 @@ mod gic;
 pub mod guest;
 pub mod machine;
 mod memory;
+pub mod program;
 mod tlb;
 mod world;
 
