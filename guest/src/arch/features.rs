@@ -6,7 +6,7 @@
 
 use core::arch::asm;
 
-use super::cpu::{isb, read_register, write_register};
+use super::cpu::{counter, isb, read_register, write_register};
 use super::exception::probe;
 use super::selfcheck::Outcome;
 
@@ -151,15 +151,47 @@ pub fn add_atomically(value: u64, add: u64) -> Option<(u64, u64)> {
     fault.is_none().then_some((cell, found))
 }
 
+/// SCTLR_EL1.EnIA: key A for instruction addresses is used.
+const ENIA: u64 = 1 << 31;
+
+/// Whether the ID registers name pointer authentication of addresses.
+fn has_pointer_authentication() -> bool {
+    let isar1 = read_register!("id_aa64isar1_el1");
+    let isar2 = read_register!("S3_0_C0_C6_2");
+    (isar1 >> 4) & 0xff != 0 || (isar2 >> 12) & 0xf != 0
+}
+
+/// Signs a pointer with a key made of `seed`, now and when the counter has reached `deadline`: both signed pointers; `None`
+/// where there is no pointer authentication of addresses.
+pub fn signatures_over_time(seed: u64, deadline: u64) -> Option<(u64, u64)> {
+    if !has_pointer_authentication() {
+        return None;
+    }
+    let sctlr = read_register!("sctlr_el1");
+    write_register!("S3_0_C2_C1_0", seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    write_register!("S3_0_C2_C1_1", !seed);
+    write_register!("sctlr_el1", sctlr | ENIA);
+    isb();
+    let sign = || {
+        let mut pointer = 0x4008_0000_u64;
+        // SAFETY: PACIA X9, X10 computes in registers.
+        unsafe { asm!(".inst 0xdac10149", inout("x9") pointer, in("x10") 7, options(nomem, nostack)) };
+        pointer
+    };
+    let first = sign();
+    while counter() < deadline {}
+    let second = sign();
+    write_register!("sctlr_el1", sctlr);
+    isb();
+    Some((first, second))
+}
+
 /// Signs a pointer with key A under `modifier` and authenticates it under `with`: the signed one, and what became of it; `None`
 /// where there is no pointer authentication of addresses.
 pub fn authenticate(pointer: u64, modifier: u64, with: u64) -> Option<(u64, u64)> {
-    let isar1 = read_register!("id_aa64isar1_el1");
-    let isar2 = read_register!("S3_0_C0_C6_2");
-    if (isar1 >> 4) & 0xff == 0 && (isar2 >> 12) & 0xf == 0 {
+    if !has_pointer_authentication() {
         return None;
     }
-    const ENIA: u64 = 1 << 31;
     let sctlr = read_register!("sctlr_el1");
     write_register!("S3_0_C2_C1_0", 0x0123_4567_89ab_cdef);
     write_register!("S3_0_C2_C1_1", 0xfedc_ba98_7654_3210);

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::Checks;
-use crate::arch::{cpu, gic, psci, selfcheck, uart};
+use crate::arch::{cpu, features, gic, psci, selfcheck, uart};
 use crate::kernel::{cpus, machine};
 use crate::samples::ticks;
 use crate::sync::Masked;
@@ -13,6 +13,7 @@ const HOLD: u64 = 30_000_000;
 
 static CHANGED: AtomicU64 = AtomicU64::new(0);
 static VECTORS_CHANGED: AtomicU64 = AtomicU64::new(0);
+static KEYS_CHANGED: AtomicU64 = AtomicU64::new(0);
 
 /// Runs the checks.
 pub fn run(checks: &mut Checks) {
@@ -27,6 +28,19 @@ pub fn run(checks: &mut Checks) {
     cpus::run_everywhere(hold);
     check("registers_over_time", CHANGED.load(Ordering::Relaxed));
     check("vectors_over_time", VECTORS_CHANGED.load(Ordering::Relaxed));
+    cpus::run_everywhere(sign);
+    check("pointer_keys_over_time", KEYS_CHANGED.load(Ordering::Relaxed));
+}
+
+/// On each CPU, at the same time: a pointer signed with a key of its own, before time slices and after.
+fn sign() {
+    let _masked = Masked::new();
+    let deadline = cpu::counter() + ticks(HOLD, cpu::frequency());
+    // The counter, so that two VMs differ as well.
+    let seed = (cpu::counter() << 8) | cpu::index() as u64;
+    if features::signatures_over_time(seed, deadline).is_some_and(|(before, after)| before != after) {
+        KEYS_CHANGED.fetch_or(1 << cpu::index(), Ordering::Relaxed);
+    }
 }
 
 /// On each CPU: general registers over time slices and over a wait, then vector registers.

@@ -32,7 +32,12 @@ fn own_guests() -> Vec<Case> {
     let restarts = |case: Case| case.expect(runs_well).expect(restarted("bad", 1));
     let watchdog = "\"vm.watchdog_ms\" = 300";
     let again = format!("{watchdog}\n\"vm.watchdog\" = \"restart\"");
+    // Registers, vectors and keys of four vCPUs that take turns on one CPU.
+    let share = [vm("check", 2, "load=selftest", "count = 2")];
     vec![
+        Case::scenario("shared-cpu", scenario("cpus = 1", "", &share))
+            .expect(runs_well)
+            .expect(occurs("irq_slice", 5)),
         // All of its vCPUs wait, without a timer.
         ends(run("watchdog-waiting", "hang", watchdog)).expect(says(&["watchdog", "bad"])),
         restarts(run("watchdog-restart", "hang", &again)).expect(says(&["watchdog", "bad"])).quick(),
