@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{bench, image, matrix, run, setup, test};
+use crate::{bench, image, matrix, model, run, setup, test};
 
 /// Odometer's host tool: set up, build, run, bench and test.
 #[derive(Debug, Parser)]
@@ -29,6 +29,8 @@ pub enum Command {
     Bench(bench::BenchArgs),
     /// Boot Debian's kernels as guests, each on several CPU models with 1 to 8 vCPUs
     Matrix(matrix::MatrixArgs),
+    /// Check the models of the VMID allocator with TLC
+    Model(model::ModelArgs),
     /// Run the tests: on the host, in loom, and on QEMU
     Test(test::TestArgs),
 }
@@ -41,6 +43,7 @@ pub fn run() -> Result<ExitCode> {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Matrix(args) => matrix::run(&args),
+        Command::Model(args) => model::run(&args),
         Command::Test(args) => test::run(&args),
     }
 }

@@ -11,6 +11,7 @@ mod image;
 mod interrupt;
 mod linux;
 mod matrix;
+mod model;
 mod paths;
 mod progress;
 mod qemu;

@@ -2,12 +2,28 @@
 //!
 //! Here, and only here, VMID and VTTBR_EL2 are bound: [`unbind`] parks VTTBR_EL2 before the CPU's active VMID is cleared, so that no
 //! walk fills the TLB under a VMID that a rollover may give away; [`bind`] gets the VMID before VTTBR_EL2 is written.
+//!
+//! What the architecture allows meanwhile, what keeps it from doing harm, and the configurations of docs/model (`cargo xtask model`)
+//! that say so:
+//!
+//! | allowed | what this switch has against it | holds | without it |
+//! |---|---|---|---|
+//! | walks at EL2, at any time, for the guest that VTTBR_EL2 holds | it is parked before the slot says that the VMID isn't in use | `clear` | `clear/unparked` |
+//! | walks for the VTTBR_EL2 of before, until the CPU synchronizes | the ISB between parking and schedule-out | `clear` | `clear/parked-late` |
+//! | a walk that is under way goes on for a while | `dsb ish` after the broadcast TLBI waits for it (Arm ARM D8.17.5) | `clear` | `clear/no-flush` |
+//! | a new generation, a VM's new id, are seen late | compare-exchange of the slot; the lock | `clear` | `merged` |
+//! | a TLBI for a VM that this CPU doesn't run, under VTTBR_EL2 | it goes with an empty root (`arch::RunningGuest`) | `clear/edits` | `clear/live-root` |
+//!
+//! A switch that left VTTBR_EL2 alone and kept the walker quiet instead (`dsb nsh` after each exit) would do as well
+//! (`clear/quiet-walker`), but cost every exit a barrier; parking costs a switch two writes and an ISB.
 
 use super::cpu::Cpu;
 use super::housekeeping;
 use super::wake;
 use crate::arch::{self, HardwareListRegisters, context::Held, context::TimerState};
 use crate::exit::interrupt;
+use crate::memory::address::Pa;
+use crate::memory::stage2::vttbr;
 use crate::stats::{Reason, VcpuState, record_exit};
 use crate::vm::layout::{TIMER_PHYS_INTID, TIMER_VIRT_INTID};
 use crate::vm::watchdog::NO_TIMER;
@@ -219,8 +235,9 @@ fn idle(cpu: &'static Cpu) -> Option<&'static Vcpu> {
 fn unbind(cpu: &Cpu) {
     let Some(vm) = cpu.bound.take() else { return };
     arch::set_vttbr(cpu.system.parked_vttbr);
-    // Walks for a guest begin with the parked VTTBR_EL2 from here on, before the VMID may go to another VM. Those that are
-    // under way are waited for by the DSB of the rollover's broadcast invalidation.
+    // Walks for a guest begin with the parked VTTBR_EL2 from here on, before the VMID may go to another VM: without the ISB the
+    // walker might learn of it later than a rollover of the cleared slot (`clear/parked-late`). Those that are under way are
+    // waited for by the DSB of the rollover's broadcast invalidation.
     arch::isb();
     cpu.system.vmids.schedule_out(cpu.vmid, &vm.vmid);
 }
@@ -231,7 +248,9 @@ fn bind(cpu: &Cpu, vcpu: &Vcpu) {
     let system = cpu.system;
     cpu.bound.set(Some(vm));
     let vmid = system.vmids.schedule_in(cpu.vmid, &vm.vmid, &arch::GuestTlb);
-    arch::set_vttbr(vm.root.load(Ordering::Relaxed) | u64::from(vmid.0) << 48);
+    // After the branches on what the allocator's exchange, or its lock, has brought: system registers aren't written
+    // speculatively. So no walk under this VMID begins before a rollover can see that it is in use (invariant 8 of docs/model).
+    arch::set_vttbr(vttbr(Pa(vm.root.load(Ordering::Relaxed)), vmid));
     if vm.note_runner(cpu.shared.id, vcpu.index) {
         arch::invalidate_sibling();
         cpu.vmid.count_local_invalidation();

@@ -10,6 +10,7 @@ mod os;
 mod privilege;
 mod qemu;
 mod sources;
+mod tlc;
 mod toolchain;
 
 use std::path::PathBuf;
@@ -54,6 +55,25 @@ pub struct Qemu {
     pub path: PathBuf,
     /// Its version, such as (10, 0, 2).
     pub version: (u32, u32, u32),
+}
+
+/// TLA+'s model checker.
+#[derive(Debug, Clone)]
+pub struct Tlc {
+    /// The Java to run it on.
+    pub java: PathBuf,
+    /// Environment variables to set for that.
+    pub envs: Vec<(String, String)>,
+    /// Its archive.
+    pub jar: PathBuf,
+}
+
+/// Finds TLC and Java, or gets them.
+///
+/// # Errors
+/// One of them is missing and can't be had; the message says what would help.
+pub fn tlc() -> Result<Tlc> {
+    tlc::ensure()
 }
 
 /// Finds the compiler for the bare-metal target, or gets it.

@@ -3,6 +3,7 @@
 mod cargo;
 mod image;
 mod libtest;
+mod model;
 mod outcome;
 mod system;
 mod traps;
@@ -48,7 +49,7 @@ struct Suite {
 }
 
 /// All suites but the system tests, in the order in which they run: what ends soonest first.
-const SUITES: [Suite; 9] = [
+const SUITES: [Suite; 10] = [
     Suite { name: "tree", quick: true, run: tree::check },
     Suite { name: "format", quick: true, run: cargo::format },
     Suite { name: "unit-odometer", quick: true, run: || cargo::unit("odometer") },
@@ -58,6 +59,7 @@ const SUITES: [Suite; 9] = [
     Suite { name: "lint-target", quick: true, run: cargo::lint_target },
     Suite { name: "documentation", quick: false, run: cargo::documentation },
     Suite { name: "loom", quick: false, run: cargo::loom },
+    Suite { name: "model", quick: false, run: model::check },
 ];
 
 /// The images' own suite comes right before the system tests, which need the images.

@@ -1,8 +1,9 @@
 //! TLB maintenance for guests' translations (Arm ARM D8.17), and binding a VMID to VTTBR_EL2.
 
 use super::{read_sysreg, write_sysreg};
+use crate::ids::Vmid;
 use crate::memory::address::{Ipa, Pa};
-use crate::memory::stage2::{Stage2Tlb, vttbr};
+use crate::memory::stage2::Stage2Tlb;
 use crate::vmid::VmidCell;
 use core::arch::asm;
 
@@ -35,23 +36,28 @@ pub fn invalidate_all_guests() {
     }
 }
 
-/// Runs `invalidate` with `vttbr` in VTTBR_EL2, as TLBIs by VMID take it from there.
-fn under(vttbr: u64, invalidate: impl FnOnce()) {
+/// Runs `invalidate` with a VMID in VTTBR_EL2, as TLBIs by VMID take it from there.
+///
+/// If this CPU doesn't run under it, it goes with an empty root, never with a VM's own: walks come at any time, and the VMID may
+/// be another VM's by now (it was read some instructions ago), or the registers of stage 1 another guest's (`clear/live-root` in
+/// docs/model). An empty root makes no entries.
+fn under(vmid: Vmid, invalidate: impl FnOnce()) {
     let old = read_sysreg!("vttbr_el2");
-    if old != vttbr {
-        set_vttbr(vttbr);
-        isb(); // the TLBI sees the VMID
+    let elsewhere = old >> 48 != u64::from(vmid.0);
+    if elsewhere {
+        set_vttbr(super::this_cpu().system.parked_vttbr | u64::from(vmid.0) << 48);
+        isb(); // the TLBI sees the VMID, and no walk begins with the old root
     }
     invalidate();
-    if old != vttbr {
+    if elsewhere {
         set_vttbr(old);
         isb();
     }
 }
 
-/// Invalidates all entries of `vttbr`'s VMID on every CPU.
-pub fn invalidate_guest(vttbr: u64) {
-    under(vttbr, || {
+/// Invalidates all entries of a VMID on every CPU.
+fn invalidate_guest(vmid: Vmid) {
+    under(vmid, || {
         // SAFETY: as above.
         unsafe {
             asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags));
@@ -82,8 +88,8 @@ impl crate::vmid::TlbHardware for GuestTlb {
         invalidate_all_guests();
     }
 
-    fn invalidate_vmid(&self, vmid: crate::ids::Vmid) {
-        invalidate_guest(super::this_cpu().system.parked_vttbr | u64::from(vmid.0) << 48);
+    fn invalidate_vmid(&self, vmid: Vmid) {
+        invalidate_guest(vmid);
     }
 
     fn now(&self) -> u64 {
@@ -121,9 +127,9 @@ impl Stage2Tlb for RunningGuest<'_> {
         publish_tables();
     }
 
-    fn invalidate_ipa(&self, root: Pa, ipa: Ipa) {
+    fn invalidate_ipa(&self, _: Pa, ipa: Ipa) {
         let Some(vmid) = self.0.vmid() else { return };
-        under(vttbr(root, vmid), || {
+        under(vmid, || {
             // SAFETY: invalidation only makes later accesses walk again.
             unsafe {
                 asm!(
@@ -139,9 +145,9 @@ impl Stage2Tlb for RunningGuest<'_> {
         });
     }
 
-    fn invalidate_all(&self, root: Pa) {
+    fn invalidate_all(&self, _: Pa) {
         if let Some(vmid) = self.0.vmid() {
-            invalidate_guest(vttbr(root, vmid));
+            invalidate_guest(vmid);
         }
     }
 }

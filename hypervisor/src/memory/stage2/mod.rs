@@ -36,9 +36,10 @@ use super::tables::{self, ADDRESS, TABLE_BYTES, TableSource, is_table, is_valid,
 
 /// Barriers and TLB maintenance for one VM's stage 2.
 ///
-/// An implementation knows where the VM's VMID is kept. In the invalidations it reads that VMID *now*, puts VTTBR_EL2
-/// together from it and `root` (with [`vttbr`]; never the VMID alone), does the maintenance under that,
-/// and restores VTTBR_EL2. A VM whose VMID is of an old generation needs nothing: a rollover emptied the TLBs.
+/// An implementation knows where the VM's VMID is kept. In the invalidations it reads that VMID *now*, does the maintenance
+/// under it, and restores VTTBR_EL2. On a CPU that doesn't run the VM the VMID goes with an empty root: with the VM's, walks
+/// might cache its translations under a VMID that is another VM's by then. `root` only says whose tables they are.
+/// A VM whose VMID is of an old generation needs nothing: a rollover emptied the TLBs.
 pub trait Stage2Tlb {
     /// Makes all table writes so far visible to the table walkers of all CPUs: `dsb ishst`.
     fn publish(&self);
