@@ -87,7 +87,7 @@ impl Early {
 
 /// The device tree at `dtb`, as much of it as one may have.
 pub fn blob(dtb: u64) -> &'static [u8] {
-    // SAFETY: the boot protocol says that a device tree of at most 2 MiB is there; the reader checks all of it. It is reserved,
+    // SAFETY: the boot protocol says that a device tree is there; the reader checks all of it. It is reserved,
     // so nobody writes to it.
     unsafe {
         let header = core::slice::from_raw_parts(core::ptr::with_exposed_provenance::<u8>(dtb as usize), 8);

@@ -9,8 +9,10 @@ use crate::device::virtio::{DeviceSet, Disk};
 use crate::ids::{MAX_CPUS, MAX_VCPUS, MAX_VMS};
 use crate::memory::address::PAGE_SIZE;
 use crate::platform::fdt::{Blob, Fault, Node, Value};
-use crate::platform::machine::MAX_DTB_SIZE;
 use crate::vm::layout;
+
+/// Largest device tree of a guest in bytes: what the Linux boot protocol allows.
+const MAX_GUEST_DTB: usize = 2 << 20;
 
 /// Longest name of a configuration, so that a VM's name with its number is short enough to be a prefix.
 const MAX_NAME: usize = 31;
@@ -92,7 +94,7 @@ impl<'a> VmConfig<'a> {
         ))?;
         let ramdisk = Image::named(node, "ramdisk", "ramdisk", images, data)?.map(|image| image.data);
         let fdt = Image::named(node, "fdt", "flat_dt", images, data)?.map(|image| image.data);
-        if let Some(fdt) = fdt.filter(|fdt| fdt.len() > MAX_DTB_SIZE || Blob::new(fdt).is_err()) {
+        if let Some(fdt) = fdt.filter(|fdt| fdt.len() > MAX_GUEST_DTB || Blob::new(fdt).is_err()) {
             let remedy = "the image must be a device tree blob of at most 2 MiB, as dtc writes it";
             return Err(Fault::new(node, "fdt", Value::Bytes(fdt.len()), remedy));
         }

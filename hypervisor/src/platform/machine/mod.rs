@@ -29,8 +29,9 @@ pub const MAX_BANKS: usize = 32;
 pub const MAX_RESERVED: usize = 96;
 /// Most redistributor regions of a GICv3.
 pub const MAX_REDISTRIBUTORS: usize = 16;
-/// Largest device tree of a machine in bytes: what the Linux boot protocol allows.
-pub const MAX_DTB_SIZE: usize = 2 << 20;
+/// Largest device tree of a machine in bytes. The Linux boot protocol allows 2 MiB; QEMU makes as much room again around a tree that is given
+/// by `-dtb`, and what is larger than this can't even be said on a console, as the tree names that.
+pub const MAX_DTB_SIZE: usize = 4 << 20;
 
 impl From<Reg> for PaRange {
     fn from(reg: Reg) -> PaRange {
@@ -255,7 +256,7 @@ impl fmt::Display for MachineError<'_> {
             MachineError::Tree(error) => write!(f, "{error}"),
             MachineError::Entry(fault) => write!(f, "device tree: {fault}"),
             MachineError::TooLarge { size } => {
-                write!(f, "device tree of {size} bytes: the boot protocol allows {MAX_DTB_SIZE}")
+                write!(f, "device tree of {size} bytes: at most {MAX_DTB_SIZE} are read")
             }
         }
     }

@@ -7,7 +7,6 @@ const TOTAL_SIZE: usize = 4;
 const STRUCTURE: usize = 8;
 const STRINGS: usize = 12;
 const RESERVATIONS: usize = 16;
-const STRINGS_SIZE: usize = 32;
 /// Bytes of an entry of the reservation map.
 const ENTRY: u32 = 16;
 
@@ -16,24 +15,20 @@ fn word(tree: &[u8], at: usize) -> Result<u32> {
     Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// Reserves `size` bytes from `address` on, in front of what `tree` reserves already. Room behind the tree's last part is left out, as QEMU
-/// doubles the whole and the boot protocol has a limit of 2 MiB.
+/// Reserves `size` bytes from `address` on, in front of what `tree` reserves already.
 ///
 /// # Errors
 /// It is no device tree, or its parts are not in the usual order.
 pub fn reserve(tree: &[u8], address: u64, size: u64) -> Result<Vec<u8>> {
     ensure!(word(tree, 0)? == 0xd00d_feed, "no device tree");
     let map = word(tree, RESERVATIONS)?;
-    // The strings are the last part.
-    let end = word(tree, STRINGS)?.saturating_add(word(tree, STRINGS_SIZE)?);
-    let mut changed = tree.get(..end as usize).context("a device tree that is cut off")?.to_vec();
-    changed[TOTAL_SIZE..TOTAL_SIZE + 4].copy_from_slice(&end.to_be_bytes());
+    let mut changed = tree.to_vec();
     for at in [TOTAL_SIZE, STRUCTURE, STRINGS] {
-        let value = word(&changed, at)?;
+        let value = word(tree, at)?;
         ensure!(value > map, "the reservation map is not in front of the tree");
         changed[at..at + 4].copy_from_slice(&(value + ENTRY).to_be_bytes());
     }
-    ensure!(map < end, "a reservation map outside of the device tree");
+    ensure!(map as usize <= tree.len(), "a reservation map outside of the device tree");
     let entry = [address.to_be_bytes(), size.to_be_bytes()].concat();
     changed.splice(map as usize..map as usize, entry);
     Ok(changed)
