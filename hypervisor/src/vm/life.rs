@@ -95,6 +95,8 @@ fn start(cpu: &'static Cpu, vcpu: &'static Vcpu, entry: u64, x0: u64) {
     let Some(mut held) = (unsafe { Held::of(vcpu) }) else { return };
     held.reset(entry, x0, vcpu.mpidr());
     scheduler::notify_set(cpu, vcpu, vcpu.vm.vgic.reset_vcpu(vcpu.index));
+    // What the watchdog saw of it is of an earlier life; it may not have looked since that ended.
+    vcpu.watch.forget();
     vcpu.vm.enter();
     scheduler::start(cpu, vcpu);
 }
