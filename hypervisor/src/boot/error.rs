@@ -59,7 +59,7 @@ impl fmt::Display for BootError {
             BootError::Memory(error) => write!(f, "{error}"),
             BootError::Gic(error) => write!(f, "{error}"),
             BootError::Stage2(error) => write!(f, "stage 2: {error}"),
-            BootError::Vmid(error) => write!(f, "vmid.bits: {error}"),
+            BootError::Vmid(error) => write!(f, "VMIDs: {error}"),
             BootError::VmidBits { asked, available } => {
                 write!(f, "vmid.bits={asked}: these CPUs have {available} bits; 4 to {available} would do")
             }

@@ -76,10 +76,11 @@ fn common_bytes(bundle: &Bundle<'static>, options: &Options) -> u64 {
 /// Heap that the VMs need, in bytes, and what the CPUs do.
 pub fn heap_bytes(totals: Totals, cpus: usize) -> u64 {
     use crate::scheduler::{Cpu, CpuShared};
+    use crate::vmid::CpuSlot;
     /// For what is taken once, and for what the allocator itself loses.
     const BASE: usize = 1 << 20;
     let timers = totals.vcpus * 24;
-    let cpu = size_of::<Cpu>() + size_of::<CpuShared>() + timers + 1024;
+    let cpu = size_of::<Cpu>() + size_of::<CpuShared>() + size_of::<CpuSlot>() + timers + 1024;
     let vcpu = size_of::<Vcpu>() + size_of::<Context>() + 256;
     let vm = size_of::<Vm>() + 6 * 1024 + 1024;
     let common = CommonPages::heap_bytes(totals.common);

@@ -89,7 +89,7 @@ pub fn make(
         stage2,
         parked_vttbr: parked.0,
         vmid_bits,
-        vmids: Allocator::new(vmid_bits, nodes.len(), options.policy)?,
+        vmids: Allocator::new(vmid_bits, nodes.len(), options.vmid)?,
         frames: Mutex::new(frames),
         common: Mutex::new(CommonPages::new(common)),
         console: Console::new(

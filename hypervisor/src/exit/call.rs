@@ -3,6 +3,7 @@
 use super::dispatch::step;
 use super::syndrome::Syndrome;
 use crate::arch::{self, context::Held};
+use crate::scheduler;
 use crate::stats::{Reason, query};
 use crate::vm::psci::{self, Call, Status};
 use crate::vm::{RunState, VmState, life, request};
@@ -146,18 +147,13 @@ fn measure(held: &mut Held, operation: u64, n: u64) {
         held.x[0] = if operation == 0 { INVALID_PARAMETER } else { NOT_SUPPORTED };
         return;
     }
-    let cpu = arch::this_cpu();
-    let vm = held.vcpu.vm;
+    let taken = scheduler::time_schedule_in(arch::this_cpu(), held.vcpu, n);
     let start = arch::counter();
-    for _ in 0..n {
-        core::hint::black_box(cpu.system.vmids.schedule_in(cpu.vmid, &vm.vmid, &arch::GuestTlb));
-    }
-    let middle = arch::counter();
     for _ in 0..n {
         core::hint::black_box(());
     }
     let end = arch::counter();
     held.x[0] = 0;
-    held.x[1] = middle.wrapping_sub(start);
-    held.x[2] = end.wrapping_sub(middle);
+    held.x[1] = taken;
+    held.x[2] = end.wrapping_sub(start);
 }

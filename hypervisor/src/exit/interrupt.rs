@@ -24,7 +24,7 @@ pub fn handle(held: &mut Held) -> Reason {
     }
     if intid == KICK {
         finish(intid);
-        scheduler::limit_slice(cpu);
+        scheduler::kick_arrived(cpu, vcpu);
         return Reason::IrqKick;
     }
     other(cpu, intid, Some(vcpu))

@@ -2,9 +2,13 @@
 //!
 //! | option | values | default |
 //! |---|---|---|
-//! | `vmid.policy` | `clear`, `v3-no-clear`, `v3-clear-zero` | `clear` |
+//! | `vmid.policy` | `clear`, `tri-state`, `reclaim`, `v3-no-clear`, `v3-clear-zero`, `merged`, `global` | `clear` |
+//! | `vmid.flush` | `broadcast`, `local`: how VMIDs become fit for another VM | `local` for `reclaim`, else `broadcast` |
+//! | `vmid.victim` | `newest`, `lru`, `random`, `clock`: whose VMID `reclaim` takes | `newest` |
+//! | `vmid.batch` | 1 to 64: how many VMIDs `reclaim` takes at a time | 1 |
 //! | `vmid.bits` | 4 to 16 | what the CPUs have |
 //! | `sched.slice_us` | 100 to 10,000,000 microseconds | 10,000 |
+//! | `sched.vmid_affinity` | 0 (off) to 64: how often a vCPU may be passed over for one whose VM has a VMID | 0 |
 //! | `sched.seed` | a number: the VMs start in an order that it shuffles; 0: in the bundle's | 0 |
 //! | `report.period_ms` | 0 (only at the end) to 86,400,000 milliseconds | 0 |
 //! | `console.prefix` | `on`, `off` | `on` |
@@ -23,7 +27,7 @@ use core::str::FromStr;
 
 use arrayvec::ArrayString;
 
-use crate::vmid::Policy;
+use crate::vmid::{Config, Flush, MAX_BATCH, Policy, Victim};
 
 /// The namespaces whose keys must all be known.
 const NAMESPACES: [&str; 8] = ["vm", "vmid", "sched", "report", "console", "stats", "trace", "debug"];
@@ -31,12 +35,14 @@ const NAMESPACES: [&str; 8] = ["vm", "vmid", "sched", "report", "console", "stat
 /// What the command line asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// What happens to a CPU's active VMID at schedule-out.
-    pub policy: Policy,
+    /// How VMIDs are given.
+    pub vmid: Config,
     /// Use fewer VMID bits than the CPUs have.
     pub vmid_bits: Option<u8>,
     /// Length of a time slice in microseconds.
     pub slice_us: u32,
+    /// How often a vCPU may be passed over for one whose VM has a VMID; 0: never.
+    pub vmid_affinity: u8,
     /// Shuffles the order in which VMs start; 0: they start in the bundle's.
     pub seed: u32,
     /// Time between two reports in milliseconds; 0: only at the end.
@@ -111,9 +117,10 @@ impl DebugFault {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            policy: Policy::default(),
+            vmid: Config::default(),
             vmid_bits: None,
             slice_us: 10_000,
+            vmid_affinity: 0,
             seed: 0,
             report_period_ms: 0,
             console_prefix: true,
@@ -171,8 +178,22 @@ impl Options {
     fn set(&mut self, key: &str, value: &str) -> Result<(), &'static str> {
         match key {
             "vmid.policy" => {
-                let remedy = "one of clear, v3-no-clear, v3-clear-zero is needed";
-                self.policy = Policy::parse(value).map_err(|_| remedy)?;
+                let remedy =
+                    "one of clear, tri-state, reclaim, v3-no-clear, v3-clear-zero, merged, global is needed";
+                self.vmid.policy = Policy::parse(value).map_err(|_| remedy)?;
+            }
+            "vmid.flush" => {
+                self.vmid.flush = Some(Flush::parse(value).ok_or("broadcast or local is needed")?);
+            }
+            "vmid.victim" => {
+                let remedy = "newest, lru, random or clock is needed";
+                self.vmid.victim = Victim::parse(value).ok_or(remedy)?;
+            }
+            "vmid.batch" => {
+                self.vmid.batch = number(value, 1, MAX_BATCH).ok_or("a number from 1 to 64 is needed")?;
+            }
+            "sched.vmid_affinity" => {
+                self.vmid_affinity = number(value, 0, 64).ok_or("a number from 0 (off) to 64 is needed")?;
             }
             "vmid.bits" => {
                 self.vmid_bits = Some(number(value, 4, 16).ok_or("a number from 4 to 16 is needed")?);
@@ -205,9 +226,9 @@ impl Options {
             }
             "stats.histograms" => self.histograms = switch(value).ok_or(SWITCH)?,
             _ => {
-                return Err("no such option; there are vmid.policy, vmid.bits, sched.slice_us, \
-                            sched.seed, report.period_ms, console.prefix, stats.histograms, vm.merge, vm.watchdog_ms, \
-                            vm.watchdog, vm.panic and debug.fault");
+                return Err("no such option; there are vmid.policy, vmid.bits, vmid.flush, vmid.victim, vmid.batch, \
+                            sched.slice_us, sched.vmid_affinity, sched.seed, report.period_ms, console.prefix, \
+                            stats.histograms, vm.merge, vm.watchdog_ms, vm.watchdog, vm.panic and debug.fault");
             }
         }
         Ok(())
@@ -259,10 +280,17 @@ mod tests {
 
     #[test]
     fn every_option_is_read() {
-        let text = "vmid.policy=v3-clear-zero vmid.bits=4  sched.slice_us=500\tsched.seed=7 debug.fault=null report.period_ms=1000 \
+        let text = "vmid.policy=v3-clear-zero vmid.flush=local vmid.victim=lru vmid.batch=7 sched.vmid_affinity=4 \
+                    vmid.bits=4  sched.slice_us=500\tsched.seed=7 debug.fault=null report.period_ms=1000 \
                     console.prefix=off stats.histograms=off vm.merge=off vm.watchdog_ms=250 vm.watchdog=restart vm.panic=restart";
         let expected = Options {
-            policy: Policy::parse("v3-clear-zero").unwrap(),
+            vmid: Config {
+                policy: Policy::parse("v3-clear-zero").unwrap(),
+                flush: Some(Flush::Local),
+                victim: Victim::Lru,
+                batch: 7,
+            },
+            vmid_affinity: 4,
             vmid_bits: Some(4),
             slice_us: 500,
             seed: 7,
@@ -293,6 +321,10 @@ mod tests {
     fn a_wrong_value_names_key_value_and_remedy() {
         let cases = [
             ("vmid.policy=never", "clear"),
+            ("vmid.flush=never", "broadcast or local"),
+            ("vmid.victim=oldest", "newest"),
+            ("vmid.batch=0", "1 to 64"),
+            ("sched.vmid_affinity=65", "0 (off) to 64"),
             ("vmid.bits=3", "4 to 16"),
             ("vmid.bits=17", "4 to 16"),
             ("vmid.bits=+8", "4 to 16"),

@@ -27,7 +27,7 @@ mod wake;
 pub use cpu::{Cpu, CpuShared};
 pub use idle::IdleMask;
 #[cfg(any(target_os = "none", test))]
-pub use switch::{attend, run};
+pub use switch::{attend, run, time_schedule_in};
 #[cfg(any(target_os = "none", test))]
 pub use wake::{
     check_timers, follow_physical_timer, limit_slice, notify, notify_index, notify_set, start, stop_vm,

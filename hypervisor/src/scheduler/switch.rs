@@ -231,15 +231,37 @@ fn idle(cpu: &'static Cpu) -> Option<&'static Vcpu> {
     late
 }
 
+/// Another CPU waits until this one has left its guest: leaves it, and enters it anew, under a VMID that is valid now.
+#[cold]
+pub fn rebind(cpu: &Cpu, vcpu: &Vcpu) {
+    unbind(cpu);
+    bind(cpu, vcpu);
+}
+
+/// How many ticks `n` times the VMID allocator's part of a switch to the vCPU that is held take.
+pub fn time_schedule_in(cpu: &Cpu, vcpu: &Vcpu, n: u64) -> u64 {
+    // The allocator must be free to believe that no guest's walks are under way.
+    unbind(cpu);
+    let start = arch::counter();
+    for _ in 0..n {
+        core::hint::black_box(cpu.system.vmids.schedule_in(cpu.vmid, &vcpu.vm.vmid, &arch::GuestTlb));
+    }
+    let end = arch::counter();
+    bind(cpu, vcpu);
+    end.wrapping_sub(start)
+}
+
 /// Leaves the current VM's translations: first VTTBR_EL2 is parked, then the active VMID is given up.
 fn unbind(cpu: &Cpu) {
-    let Some(vm) = cpu.bound.take() else { return };
+    if cpu.bound.take().is_none() {
+        return;
+    }
     arch::set_vttbr(cpu.system.parked_vttbr);
     // Walks for a guest begin with the parked VTTBR_EL2 from here on, before the VMID may go to another VM: without the ISB the
     // walker might learn of it later than a rollover of the cleared slot (`clear/parked-late`). Those that are under way are
     // waited for by the DSB of the rollover's broadcast invalidation.
     arch::isb();
-    cpu.system.vmids.schedule_out(cpu.vmid, &vm.vmid);
+    cpu.system.vmids.schedule_out(cpu.vmid);
 }
 
 /// Binds the vCPU's VM to this CPU: VMID, then VTTBR_EL2.

@@ -2,6 +2,7 @@
 
 use super::cpu::{Cpu, CpuShared};
 use super::housekeeping;
+use super::switch::rebind;
 use super::timers::Wake;
 use crate::arch;
 use crate::arch::context::TimerState;
@@ -125,6 +126,14 @@ pub fn push(system: &System, shared: &CpuShared, vcpu: &Vcpu) {
     let mut queue = shared.queue.lock();
     queue.push(&system.links, vcpu.global);
     shared.queued.store(queue.len(), Ordering::SeqCst);
+}
+
+/// Another CPU has something for this one, which has left `vcpu`'s guest for it.
+pub fn kick_arrived(cpu: &Cpu, vcpu: &Vcpu) {
+    if cpu.system.vmids.is_called_out(cpu.vmid) {
+        rebind(cpu, vcpu);
+    }
+    limit_slice(cpu);
 }
 
 /// Sets the timer for what comes next: the end of the slice if others wait, and the vCPUs that wait here for their timers.

@@ -25,7 +25,7 @@ pub fn boot_report(system: &System, memory_bytes: u64) {
         counter_hz: system.counter_hz,
         vmid_bits: u64::from(system.vmid_bits),
         vmid_usable: u64::from(system.vmids.usable()),
-        policy: system.options.policy.name(),
+        policy: system.options.vmid.policy.name(),
         slice_us: u64::from(system.options.slice_us),
         image_bytes: arch::image_layout().whole.size,
     };
@@ -93,7 +93,8 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
     let common = system.common.lock().counters();
     write_memory(out, &common)?;
     let line = VmidLine {
-        policy: system.options.policy.name(),
+        policy: system.options.vmid.policy.name(),
+        flush: system.vmids.flush().name(),
         bits: u64::from(system.vmid_bits),
         usable: u64::from(system.vmids.usable()),
         counters: system.vmids.counters(),

@@ -135,6 +135,8 @@ pub struct NetLine<'a> {
 pub struct VmidLine<'a> {
     /// The policy's name.
     pub policy: &'a str,
+    /// How VMIDs become fit for another VM.
+    pub flush: &'a str,
     /// Width of a VMID in use.
     pub bits: u64,
     /// VMIDs that may be given to VMs.
@@ -306,6 +308,7 @@ pub fn write_memory(out: &mut impl Write, common: &CommonCounters) -> fmt::Resul
 pub fn write_vmid(out: &mut impl Write, vmid: &VmidLine<'_>) -> fmt::Result {
     line(out, "vmid", |json| {
         json.string("policy", vmid.policy)?;
+        json.string("flush", vmid.flush)?;
         json.number("bits", vmid.bits)?;
         json.number("usable", vmid.usable)?;
         let n = &vmid.counters;
@@ -315,6 +318,7 @@ pub fn write_vmid(out: &mut impl Write, vmid: &VmidLine<'_>) -> fmt::Result {
         json.number("unchanged", n.unchanged)?;
         json.number("reserved", n.reserved)?;
         json.number("allocations", n.allocations)?;
+        json.number("reclaimed", n.reclaimed)?;
         json.number("rollovers", n.rollovers)?;
         json.number("released", n.released)?;
         json.number("tlbi_broadcast", n.tlbi_broadcast)?;

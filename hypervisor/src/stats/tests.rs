@@ -226,7 +226,8 @@ fn every_kind_of_line_is_valid() {
     write_vm(out, FORMAT, &vm).unwrap();
     write_cpu(out, FORMAT, &CpuLine { cpu: 7, totals: CpuTotals::default(), exits: &exits }).unwrap();
     let counters = crate::vmid::VmidCounters { fast: 9, slow_ticks: 1, ..Default::default() };
-    write_vmid(out, &VmidLine { policy: "clear", bits: 4, usable: 15, counters }).unwrap();
+    write_vmid(out, &VmidLine { policy: "clear", flush: "broadcast", bits: 4, usable: 15, counters })
+        .unwrap();
     let fault = FaultLine {
         what: "unknown \"thing\"",
         guest: Some(("load-0", 0, 1)),

@@ -255,7 +255,7 @@ impl Ran {
         }
         if self.outcome == Outcome::Off {
             if vmids.rollovers == 0 {
-                assert_eq!(vmids.released, vmids.allocations, "VMIDs");
+                assert_eq!(vmids.released + vmids.reclaimed, vmids.allocations, "VMIDs");
             }
             assert_eq!(self.system.frames.lock().free_bytes(), self.free_before, "frames");
         }

@@ -1,14 +1,19 @@
 //! The allocator: a fast path without a lock, a slow one with it, and a VM's end.
 
+use super::config::{Config, Flush, MAX_BATCH};
 use super::counters::{Events, VmidCounters};
 use super::error::PoolError;
+use super::holder::Holder;
 use super::id::Id;
-use super::pool::{Pool, Renewal};
+use super::pool::Pool;
+use super::shared::Shared;
 use super::slot::{CpuSlot, VmidCell};
-use super::sync::{Apart, AtomicU64, Lock, Relaxed};
+use super::sync::{Acquire, Apart, AtomicBool, AtomicU64, Lock, Relaxed};
 use super::{MAX_BITS, MIN_BITS, Policy, TlbHardware};
-use crate::ids::{CpuId, Vmid};
-use alloc::boxed::Box;
+use crate::ids::{CpuId, MAX_VMS, Vmid};
+
+/// Most VMIDs that are used where account is kept of each: more than VMs and CPUs together could want.
+const MOST_ACCOUNTED: u32 = 2 * MAX_VMS as u32 - 1;
 
 /// Gives VMIDs to VMs as they are scheduled in. One for the machine.
 pub struct Allocator {
@@ -20,33 +25,28 @@ pub struct Allocator {
     usable: u32,
 }
 
-struct Shared {
-    /// The current generation, as an id with index 0. Written under the lock.
-    generation: AtomicU64,
-    policy: Policy,
-    slots: Box<[CpuSlot]>,
-}
-
 impl Allocator {
     /// An allocator of all VMIDs of `bits` bits but 0, for CPUs 0 to `cpus` - 1.
     ///
-    /// Memory is taken from the heap here and never again: 2^`bits` bits, 8 bytes and a [`CpuSlot`] for each CPU.
+    /// Memory is taken from the heap here and never again: see [`Self::heap_bytes`].
     ///
     /// # Errors
-    /// `bits` outside [`MIN_BITS`]..=[`MAX_BITS`], no CPU, or not more usable VMIDs than CPUs.
-    pub fn new(bits: u8, cpus: usize, policy: Policy) -> Result<Self, PoolError> {
+    /// `bits` outside [`MIN_BITS`]..=[`MAX_BITS`], no CPU, not more usable VMIDs than CPUs, or a way to flush that the policy
+    /// doesn't allow.
+    pub fn new(bits: u8, cpus: usize, config: impl Into<Config>) -> Result<Self, PoolError> {
         if !(MIN_BITS..=MAX_BITS).contains(&bits) {
             return Err(PoolError::Width { bits });
         }
-        Self::with_usable((1 << bits) - 1, cpus, policy)
+        Self::with_usable((1 << bits) - 1, cpus, config)
     }
 
     /// An allocator of VMIDs 1 to `usable` (at most 65535): what [`Self::new`] makes of a width, and smaller
     /// ones for models and tests.
     ///
     /// # Errors
-    /// No CPU, more VMIDs than [`MAX_BITS`] hold, or not more of them than CPUs.
-    pub fn with_usable(usable: u32, cpus: usize, policy: Policy) -> Result<Self, PoolError> {
+    /// No CPU, more VMIDs than [`MAX_BITS`] hold, not more of them than CPUs, or a way to flush that the policy doesn't allow.
+    pub fn with_usable(usable: u32, cpus: usize, config: impl Into<Config>) -> Result<Self, PoolError> {
+        let config = config.into();
         if cpus == 0 {
             return Err(PoolError::NoCpu);
         }
@@ -57,13 +57,24 @@ impl Allocator {
         if usable as usize <= cpus {
             return Err(PoolError::TooFew { usable, cpus });
         }
+        let policy = config.policy;
+        let flush = config.flush.unwrap_or(policy.flush());
+        if policy == Policy::Merged && flush == Flush::Local {
+            return Err(PoolError::LocalFlush);
+        }
+        let usable = if policy.reclaims() { usable.min(MOST_ACCOUNTED) } else { usable };
         Ok(Allocator {
             shared: Apart(Shared {
                 generation: AtomicU64::new(Id::FIRST_GENERATION),
+                kept: policy.keeps(),
+                tenures: AtomicBool::new(false),
                 policy,
-                slots: (0..cpus).map(|_| CpuSlot::new()).collect(),
+                flush,
+                victim: config.victim,
+                batch: config.batch.clamp(1, MAX_BATCH),
+                slots: (0..cpus).map(|cpu| CpuSlot::new(CpuId(cpu as u16))).collect(),
             }),
-            pool: Apart(Lock::new(Pool::new(usable, cpus))),
+            pool: Apart(Lock::new(Pool::new(usable, cpus, policy.reclaims()))),
             events: Events::default(),
             usable,
         })
@@ -72,6 +83,11 @@ impl Allocator {
     /// The policy chosen at boot.
     pub fn policy(&self) -> Policy {
         self.shared.0.policy
+    }
+
+    /// How VMIDs become fit for another VM.
+    pub fn flush(&self) -> Flush {
+        self.shared.0.flush
     }
 
     /// VMIDs that may be given to VMs.
@@ -93,64 +109,83 @@ impl Allocator {
     /// empty root). No barrier is needed in between: see below.
     #[inline(always)]
     pub fn schedule_in<H: TlbHardware>(&self, slot: &CpuSlot, cell: &VmidCell, hw: &H) -> Vmid {
-        // All relaxed. The compare-exchange and a rollover's exchange hit one location, so one is first: either
-        // the rollover finds this id and reserves it, or this CPU finds 0 and takes the lock. An old generation
-        // or an old id read here does no harm in the first case, and is read again in the second. A new id
-        // can't be read together with the slot's content before the rollover that it came from: the exchange
-        // below always reads the slot's latest value. TLB entries of the VMID's former owner are gone: the
-        // TLBI was complete (`dsb ish`) before the id was stored.
-        let id = cell.load();
-        let generation = self.shared.0.generation.load(Relaxed);
-        let active = slot.active.load(Relaxed);
-        if active != Id::NONE.0
-            && id.is_of(generation)
-            && slot.active.compare_exchange(active, id.0, Relaxed, Relaxed).is_ok()
-        {
+        let shared = &self.shared.0;
+        let entered = if shared.tenures.load(Relaxed) {
+            enter_by_tenure(slot, cell)
+        } else {
+            enter_by_generation(shared, slot, cell)
+        };
+        match entered {
             // VTTBR_EL2 is written after this branch, which waits for the exchange's outcome: system registers
-            // aren't written speculatively. So no walk under this VMID begins before a rollover can see it.
-            slot.fast.increment();
-            return id.vmid();
+            // aren't written speculatively. So no walk under this VMID begins before the lock's holder can see it.
+            Some(vmid) => vmid,
+            None => self.schedule_in_slowly(slot, cell, hw),
         }
-        self.schedule_in_slowly(slot, cell, hw)
     }
 
     #[cold]
     #[inline(never)]
     fn schedule_in_slowly<H: TlbHardware>(&self, slot: &CpuSlot, cell: &VmidCell, hw: &H) -> Vmid {
         let start = hw.now();
-        let shared = &self.shared.0;
+        if slot.active.load(Relaxed) == Id::NONE.0 {
+            // No guest runs here, whether the policy has had to say so or not: who waits for that must not wait on.
+            self.shared.0.policy.left_after_rollover(&slot.active);
+        }
         let mut pool = self.pool.0.lock();
         // From here to the unlock, relaxed: all of it is written by the lock's holder alone, but for the active
-        // slots, whose owners only ever compare and exchange what isn't 0.
-        let mut id = cell.load();
-        if id.is_of(shared.generation.load(Relaxed)) {
-            self.events.unchanged.increment();
-        } else {
-            let mut renewal = Renewal {
-                pool: &mut pool,
-                generation: &shared.generation,
-                slots: &shared.slots,
-                events: &self.events,
-                hw,
-            };
-            id = shared.policy.renew(&mut renewal, id);
-            cell.store(id);
-        }
+        // slots, whose owners only ever replace what isn't 0.
+        let id = self.shared.0.policy.admit(&mut self.holder(&mut pool, hw), slot, cell);
         // Under the lock, so that no rollover comes between: this is what turns its 0 into a live id again.
         slot.active.store(id.0, Relaxed);
         drop(pool);
+        slot.entries.increment();
         slot.slow.increment();
         slot.slow_ticks.add(hw.now().wrapping_sub(start));
         id.vmid()
     }
 
-    /// Takes note that the CPU doesn't run the VM any more.
+    fn holder<'a, H>(&'a self, pool: &'a mut Pool, hw: &'a H) -> Holder<'a, H> {
+        Holder { pool, shared: &self.shared.0, events: &self.events, hw }
+    }
+
+    /// Takes note that the CPU doesn't run its VM any more.
     ///
-    /// Called by the slot's own CPU for the VM that it scheduled in last, after VTTBR_EL2 is parked (VMID 0, an empty root, then `isb`): with the
-    /// clear, the next rollover may give the VMID to another VM, so no walk under it may start after this.
+    /// Called by the slot's own CPU after it has scheduled a VM in, once VTTBR_EL2 is parked (VMID 0, an empty root, then `isb`): with the
+    /// clear, the VMID may be given to another VM, so no walk under it may start after this.
     #[inline(always)]
-    pub fn schedule_out(&self, slot: &CpuSlot, cell: &VmidCell) {
-        self.shared.0.policy.leave(&slot.active, cell);
+    pub fn schedule_out(&self, slot: &CpuSlot) {
+        // Relaxed: this and a rollover's exchange hit one location, so one is before the other, and nothing else is
+        // communicated; a 0 stays 0. That the guest's walks have ended before is the caller's business (VTTBR
+        // parked and an `isb`): no later store overtakes an `isb`.
+        if slot.active.fetch_and(self.shared.0.kept, Relaxed) == Id::NONE.0 {
+            self.schedule_out_after_rollover(slot);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn schedule_out_after_rollover(&self, slot: &CpuSlot) {
+        self.shared.0.policy.left_after_rollover(&slot.active);
+    }
+
+    /// Whether the CPU must leave its guest (park VTTBR_EL2, schedule out) and enter it anew (schedule in), because another
+    /// one waits for that. Asked when a kick has arrived.
+    #[inline(always)]
+    pub fn is_called_out(&self, slot: &CpuSlot) -> bool {
+        slot.active.load(Relaxed) == Id::NONE.0 && self.shared.0.policy.calls_out()
+    }
+
+    /// Whether the VM has a VMID, so that it could run without one being taken from another. A hint: without the lock, it
+    /// may be over at once.
+    #[inline]
+    pub fn holds(&self, slot: &CpuSlot, cell: &VmidCell) -> bool {
+        let shared = &self.shared.0;
+        let id = cell.load();
+        if shared.tenures.load(Relaxed) {
+            slot.known(id).id.load(Relaxed) == id.0
+        } else {
+            id.is_of(shared.generation.load(Relaxed))
+        }
     }
 
     /// Ends a VM's use of its VMID: its TLB entries are flushed from all CPUs, and the VMID is free again.
@@ -159,29 +194,8 @@ impl Allocator {
     /// then nothing happens. The cell may serve a new VM, if that VM's first schedule-in happens after this in
     /// the sense of the memory model (as through a run queue's lock).
     pub fn release<H: TlbHardware>(&self, cell: &VmidCell, hw: &H) {
-        let shared = &self.shared.0;
         let mut pool = self.pool.0.lock();
-        let id = cell.load();
-        cell.store(Id::NONE);
-        // An id that is neither of this generation nor reserved went with a rollover, entries and all; its
-        // index may be another VM's by now.
-        let is_current = id.is_of(shared.generation.load(Relaxed));
-        if id == Id::NONE || !(is_current || pool.reserved.contains(&id)) {
-            return;
-        }
-        for reserved in &mut pool.reserved {
-            if *reserved == id {
-                *reserved = Id::NONE;
-            }
-        }
-        for slot in &shared.slots {
-            // A policy that doesn't clear leaves the id in slots of CPUs that ran the VM last; it would be
-            // reserved for nobody at the next rollover. Never over a 0, nor over what a CPU exchanges now.
-            let _ = slot.active.compare_exchange(id.0, Id::INVALID.0, Relaxed, Relaxed);
-        }
-        hw.invalidate_vmid(id.vmid());
-        pool.give_back(id.index());
-        self.events.released.increment();
+        self.shared.0.policy.release(&mut self.holder(&mut pool, hw), cell);
     }
 
     /// The current generation, as an id with index 0.
@@ -199,25 +213,64 @@ impl Allocator {
     /// The counters, read one after the other without the lock.
     pub fn counters(&self) -> VmidCounters {
         let events = &self.events;
-        let rollovers = events.rollovers.get();
-        let released = events.released.get();
         let mut sum = VmidCounters {
             unchanged: events.unchanged.get(),
             reserved: events.reserved.get(),
             allocations: events.allocations.get(),
-            rollovers,
-            released,
-            tlbi_broadcast: rollovers + released,
-            broadcast_barriers: rollovers + released,
+            reclaimed: events.reclaimed.get(),
+            rollovers: events.rollovers.get(),
+            released: events.released.get(),
+            tlbi_broadcast: events.tlbi_broadcast.get(),
+            broadcast_barriers: events.barriers.get(),
+            kicks: events.kicks.get(),
             ..VmidCounters::default()
         };
         for slot in &self.shared.0.slots {
-            sum.fast += slot.fast.get();
+            sum.schedule_ins += slot.entries.get();
             sum.slow += slot.slow.get();
             sum.slow_ticks += slot.slow_ticks.get();
             sum.tlbi_local += slot.local.get();
         }
-        sum.schedule_ins = sum.fast + sum.slow;
+        sum.fast = sum.schedule_ins.saturating_sub(sum.slow);
         sum
     }
+}
+
+/// The fast path where ids are valid for a generation.
+#[inline(always)]
+fn enter_by_generation(shared: &Shared, slot: &CpuSlot, cell: &VmidCell) -> Option<Vmid> {
+    // All relaxed. The compare-exchange and a rollover's exchange hit one location, so one is first: either
+    // the rollover finds this id and reserves it, or this CPU finds 0 and takes the lock. An old generation
+    // or an old id read here does no harm in the first case, and is read again in the second. A new id
+    // can't be read together with the slot's content before the rollover that it came from: the exchange
+    // below always reads the slot's latest value. TLB entries of the VMID's former owner are gone: the
+    // TLBI was complete (`dsb ish`) before the id was stored, or this CPU has come by its 0 to the lock since.
+    let id = cell.load();
+    let generation = shared.generation.load(Relaxed);
+    let active = Id(slot.active.load(Relaxed));
+    if id.is_of(generation)
+        && slot.active.compare_exchange(active.replaceable(), id.0, Relaxed, Relaxed).is_ok()
+    {
+        slot.entries.increment();
+        return Some(id.vmid());
+    }
+    None
+}
+
+/// The fast path where a CPU is admitted to each id.
+#[inline(always)]
+fn enter_by_tenure(slot: &CpuSlot, cell: &VmidCell) -> Option<Vmid> {
+    // Acquire: with the slot's content, what was written before it was last written by the lock's holder (`tenure`). An
+    // entry read after it is invalid if the VMID was taken away before that. If it is taken away after that, the slot
+    // doesn't hold any more what was read. It is neither NONE nor OUT: an entry is made only after the last rollover.
+    let active = slot.active.load(Acquire);
+    let id = cell.load();
+    let known = slot.known(id);
+    if known.id.load(Relaxed) == id.0 && slot.active.compare_exchange(active, id.0, Relaxed, Relaxed).is_ok()
+    {
+        slot.entries.increment();
+        known.seen.set(slot.entries.get());
+        return Some(id.vmid());
+    }
+    None
 }

@@ -8,8 +8,12 @@ pub(super) struct Events {
     pub(super) unchanged: Counter,
     pub(super) reserved: Counter,
     pub(super) allocations: Counter,
+    pub(super) reclaimed: Counter,
     pub(super) rollovers: Counter,
     pub(super) released: Counter,
+    pub(super) tlbi_broadcast: Counter,
+    pub(super) barriers: Counter,
+    pub(super) kicks: Counter,
 }
 
 /// The allocator's counters since boot. Counts, but for `slow_ticks`.
@@ -19,7 +23,7 @@ pub(super) struct Events {
 ///
 /// - `schedule_ins = fast + slow`
 /// - `slow = unchanged + reserved + allocations`
-/// - `tlbi_broadcast = broadcast_barriers = rollovers + released`
+/// - with broadcast flushes and no VMIDs reclaimed one by one: `tlbi_broadcast = broadcast_barriers = rollovers + released`
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VmidCounters {
     /// Times that a vCPU was scheduled in.
@@ -28,23 +32,25 @@ pub struct VmidCounters {
     pub fast: u64,
     /// Of these, with the lock.
     pub slow: u64,
-    /// Slow: the VM's id was of the current generation; only the CPU's active slot had to be set.
+    /// Slow: the VM's id was current; only what the CPU itself holds had to be set.
     pub unchanged: u64,
     /// Slow: the id was of an older generation, but reserved; the VM keeps its VMID.
     pub reserved: u64,
-    /// Slow: the VM had no id, or lost it in a rollover; it was given one.
+    /// Slow: the VM had no id, or lost it; it was given one.
     pub allocations: u64,
-    /// Times that the VMIDs ran out, a new generation began and all guests' TLB entries were flushed.
+    /// VMIDs taken from VMs that ran nowhere, one by one.
+    pub reclaimed: u64,
+    /// Times that the VMIDs ran out and a new generation began, all guests' TLB entries flushed.
     pub rollovers: u64,
-    /// Ended VMs that had a VMID to give back, each flushed by a targeted invalidation.
+    /// Ended VMs that had a VMID to give back.
     pub released: u64,
-    /// Broadcast TLB invalidations: one for each rollover (all VMIDs), one for each released VM (its own).
+    /// Broadcast TLB invalidations, of all VMIDs or of one.
     pub tlbi_broadcast: u64,
-    /// Local TLB invalidations, as reported to [`super::CpuSlot::count_local_invalidation`].
+    /// Local TLB invalidations: the allocator's, and those reported to [`super::CpuSlot::count_local_invalidation`].
     pub tlbi_local: u64,
     /// `dsb ish` that waited for broadcast invalidations.
     pub broadcast_barriers: u64,
-    /// CPUs that were interrupted out of their guests. No policy so far does that.
+    /// CPUs that were interrupted out of their guests.
     pub kicks: u64,
     /// Time in the slow path, in ticks of [`super::TlbHardware::now`], waiting for the lock included.
     pub slow_ticks: u64,

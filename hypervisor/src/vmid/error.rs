@@ -20,6 +20,8 @@ pub enum PoolError {
     },
     /// No CPU at all.
     NoCpu,
+    /// A policy that may forget a rollover, with a flush that each CPU must remember.
+    LocalFlush,
 }
 
 impl fmt::Display for PoolError {
@@ -37,6 +39,10 @@ impl fmt::Display for PoolError {
                     usable.saturating_sub(1)
                 )
             }
+            PoolError::LocalFlush => f.write_str(
+                "the policy merged may lose a rollover at schedule-out, and with it a local flush: \
+                 use vmid.flush=broadcast, or another policy",
+            ),
             PoolError::NoCpu => write!(f, "a VMID allocator needs at least one CPU"),
         }
     }

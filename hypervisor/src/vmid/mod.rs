@@ -7,29 +7,36 @@
 //! disturbed: a CPU's *active* id survives as *reserved*, and its VM keeps the VMID.
 //!
 //! Read in this order: `id` (what an id is), `slot` (what a VM and a CPU hold), `policy` (what schedule-out
-//! leaves behind: the experiment), `pool` (bitmap, reserved ids, rollover), [`Allocator`] (the fast path, and
-//! the way into the slow one). `docs/vmid.md` has the reasoning, the orderings and how it is tested.
+//! leaves behind: the experiment), `pool` (bitmap, reserved ids), `holder` (rollover), [`Allocator`] (the fast path, and
+//! the way into the slow one). Then `tenure` and `victim`: VMIDs taken one by one, without generations. `docs/vmid.md` has the reasoning, the orderings and how it is tested.
 //!
 //! Nothing here touches a register: TLB operations and the clock are reached through [`TlbHardware`].
 
 mod allocator;
+mod config;
 mod counters;
+mod cpu_set;
 mod error;
+mod holder;
 mod id;
 mod policy;
 mod pool;
+mod shared;
 mod slot;
 mod sync;
+mod tenure;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod victim;
 
 pub use allocator::Allocator;
+pub use config::{Config, Flush, MAX_BATCH, Victim};
 pub use counters::VmidCounters;
 pub use error::{PolicyError, PoolError};
 pub use policy::Policy;
 pub use slot::{CpuSlot, VmidCell};
 
-use crate::ids::Vmid;
+use crate::ids::{CpuId, Vmid};
 
 /// Narrowest width of a VMID that may be asked for, in bits.
 pub const MIN_BITS: u8 = 4;
@@ -48,11 +55,28 @@ pub trait TlbHardware {
     /// published next from being seen before the last entry is gone.
     fn invalidate_all(&self);
 
-    /// Removes all EL1&0 entries, stage 1 and 2, of one VMID on all CPUs, and waits until that is so.
+    /// Removes all EL1&0 entries, stage 1 and 2, of some VMIDs on all CPUs, and waits until that is so.
     ///
-    /// `dsb ishst; tlbi vmalls12e1is; dsb ish; isb` while VTTBR_EL2 holds that VMID (and an empty root);
+    /// `dsb ishst`; for each VMID `tlbi vmalls12e1is` while VTTBR_EL2 holds it (and an empty root); `dsb ish; isb`;
     /// afterwards VTTBR_EL2 is as before.
-    fn invalidate_vmid(&self, vmid: Vmid);
+    fn invalidate_vmids(&self, vmids: &[Vmid]);
+
+    /// Removes all EL1&0 entries, stage 1 and 2, of all VMIDs on this CPU, and waits until that is so.
+    ///
+    /// `tlbi alle1; dsb nsh; isb`, with VTTBR_EL2 parked. The barrier also waits for this CPU's walks that began before
+    /// that.
+    fn invalidate_all_here(&self);
+
+    /// Removes all EL1&0 entries, stage 1 and 2, of one VMID on this CPU, and waits until that is so.
+    ///
+    /// `tlbi vmalls12e1; dsb nsh; isb` while VTTBR_EL2 holds that VMID (and an empty root); afterwards it is as before.
+    fn invalidate_vmid_here(&self, vmid: Vmid);
+
+    /// Interrupts another CPU, so that it leaves its guest and asks [`Allocator::is_called_out`].
+    fn kick(&self, cpu: CpuId);
+
+    /// One turn of a loop that waits for another CPU.
+    fn wait(&self);
 
     /// The time in ticks of the system counter. Only differences matter; read on the slow path alone.
     fn now(&self) -> u64;

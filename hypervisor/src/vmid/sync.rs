@@ -2,9 +2,15 @@
 //! runs the same allocator that the hypervisor runs.
 
 #[cfg(not(loom))]
-pub(super) use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+pub(super) use core::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
+pub(super) use loom::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// A lock around `T`. At EL2 interrupts are masked all the time, so it needs no masking of its own.
 pub(super) struct Lock<T>(Inner<T>);

@@ -25,6 +25,7 @@ use crate::{interrupt, setup};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --setup 2 --trials 5 --json vmid.json\n  \
+    cargo xtask bench vmid --policies all\n  \
     cargo xtask bench --load linux\n  cargo xtask bench --load linux --vms 2 --vcpus 2\n  cargo xtask bench micro --deterministic\n  \
     cargo xtask bench --cpus 4 --vms 12 --set vmid.bits=4 -- -d unimp\n\n\
     Times under emulation say nothing about hardware; counts and instructions are exact. Unless --threads asks for the \
@@ -46,6 +47,9 @@ pub struct BenchArgs {
     /// An option of the hypervisor, such as vmid.bits=4; may be repeated. vmid.policy leaves only that policy's row
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = scenario::assignment)]
     pub options: Vec<(String, String)>,
+    /// The VMID policies to compare (vmid): all, published, or names with commas between them [default: published]
+    #[arg(long, value_name = "POLICIES", value_delimiter = ',')]
+    pub policies: Vec<String>,
     /// Physical CPUs of the machine, 1 to 128
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,

@@ -19,6 +19,7 @@ pub const ALLOCATOR: &[Quantity] = &[
     Quantity { key: "slow", label: "slow path", of: |t| t.vmid.slow },
     Quantity { key: "reserved", label: "reserved hits", of: |t| t.vmid.reserved },
     Quantity { key: "allocations", label: "allocations", of: |t| t.vmid.allocations },
+    Quantity { key: "reclaimed", label: "VMIDs taken from idle VMs", of: |t| t.vmid.reclaimed },
     Quantity { key: "rollovers", label: "rollovers", of: |t| t.vmid.rollovers },
     Quantity { key: "tlbi_broadcast", label: "broadcast TLB invalidations", of: |t| t.vmid.tlbi_broadcast },
     Quantity { key: "tlbi_local", label: "local TLB invalidations", of: |t| t.vmid.tlbi_local },

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::{BenchArgs, LoadName, Threads};
 use crate::linux::{self, Hackbench, LinuxGuest, Release};
 use crate::qemu::capture::Limits;
 use crate::run;
-use crate::scenario::{Kernel, Machine, Scenario, Vm};
+use crate::scenario::{Kernel, Machine, POLICIES, Scenario, Vm};
 
-/// The policies, in the table's order: the first row is what the others are compared with.
-pub const POLICIES: [&str; 3] = ["v3-no-clear", "v3-clear-zero", "clear"];
+/// The policies of the published comparison, in the table's order: the first row is what the others are compared with.
+pub const PUBLISHED: [&str; 3] = ["v3-no-clear", "v3-clear-zero", "clear"];
 
 /// hackbench's message size: its default.
 const MESSAGE_BYTES: u32 = 100;
@@ -252,15 +252,31 @@ impl Setup {
     }
 }
 
-/// The policies that the command line asks for.
-pub fn policies(args: &BenchArgs) -> Vec<String> {
-    let only: Vec<String> = args
-        .options
-        .iter()
-        .filter(|(key, _)| key == "vmid.policy")
-        .map(|(_, policy)| policy.clone())
-        .collect();
-    if only.is_empty() { POLICIES.map(String::from).to_vec() } else { only }
+/// The policies that the command line asks for: by `--policies`, or by `--set vmid.policy`.
+///
+/// # Errors
+/// There is no such policy, or they are asked for in both ways.
+pub fn policies(args: &BenchArgs) -> Result<Vec<String>> {
+    let only = args.options.iter().filter(|(key, _)| key == "vmid.policy");
+    let only: Vec<String> = only.map(|(_, policy)| policy.clone()).collect();
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_string()).collect();
+    let wanted: Vec<&str> = args.policies.iter().map(String::as_str).collect();
+    ensure!(only.is_empty() || wanted.is_empty(), "--policies and --set vmid.policy can't be given together");
+    match wanted.as_slice() {
+        [] if only.is_empty() => Ok(owned(&PUBLISHED)),
+        [] => Ok(only),
+        ["all"] => Ok(owned(POLICIES)),
+        ["published"] => Ok(owned(&PUBLISHED)),
+        names => {
+            if let Some(unknown) = names.iter().find(|name| !POLICIES.contains(name)) {
+                bail!(
+                    "--policies: there is no policy {unknown}; take all, published, or some of {}",
+                    POLICIES.join(", ")
+                );
+            }
+            Ok(owned(names))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -285,7 +301,7 @@ mod tests {
         let shape: Vec<_> = setups.iter().map(|s| (s.name, s.cpus, s.vms, s.vcpus)).collect();
         assert_eq!(shape, [("1", 128, 128, 2), ("2", 8, 40, 2)]);
         assert_eq!(setups[1].options[0], ("vmid.bits".to_string(), "4".to_string()));
-        assert_eq!(policies(&args("")), POLICIES);
+        assert_eq!(policies(&args("")).unwrap(), PUBLISHED);
     }
 
     #[test]
@@ -297,7 +313,12 @@ mod tests {
         assert_eq!(setups[0].messages_per_run(), 2 * 2 * 20);
         let setups = Setup::wanted(&args("--setup 2 --set vmid.bits=6")).unwrap();
         assert_eq!(setups[0].options[0], ("vmid.bits".to_string(), "6".to_string()));
-        assert_eq!(policies(&args("--set vmid.policy=clear")), ["clear"]);
+        assert_eq!(policies(&args("--set vmid.policy=clear")).unwrap(), ["clear"]);
+        assert_eq!(policies(&args("--policies all")).unwrap(), POLICIES);
+        assert_eq!(policies(&args("--policies merged,reclaim")).unwrap(), ["merged", "reclaim"]);
+        let error = |line| policies(&args(line)).unwrap_err().to_string();
+        assert!(error("--policies lru").contains("no policy lru"));
+        assert!(error("--policies all --set vmid.policy=clear").contains("together"));
         assert!(Setup::wanted(&args("--fds 0")).is_err());
         assert!(Setup::wanted(&args("--kernel 6.12-rt")).is_err());
         assert_eq!(Setup::wanted(&args("--load linux --kernel 6.12-rt")).unwrap()[0].release, Release::Rt612);

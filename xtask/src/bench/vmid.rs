@@ -62,6 +62,7 @@ struct Prepared {
 /// # Errors
 /// Anything that keeps a table from being complete.
 pub fn run(args: &BenchArgs) -> Result<Value> {
+    let policies = policies(args)?;
     let setups = Setup::wanted(args)?;
     let programs = image::build()?;
     let own_guest = run::read_kernel(&programs.guest.image)?;
@@ -75,7 +76,6 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
         })
         .collect::<Result<_>>()?;
 
-    let policies = policies(args);
     let trials = args.trials.unwrap_or(if args.load == LoadName::Linux { LINUX_TRIALS } else { TRIALS });
     let progress = Progress::new(prepared.len() * policies.len() * trials as usize);
     let mut outcomes = Vec::new();

@@ -163,6 +163,8 @@ pub struct Vmid {
     pub reserved: u64,
     /// VMIDs newly given.
     pub allocations: u64,
+    /// VMIDs taken from VMs that ran nowhere, one by one.
+    pub reclaimed: u64,
     /// Generations ended.
     pub rollovers: u64,
     /// TLB invalidations on all CPUs.

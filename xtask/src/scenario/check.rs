@@ -31,11 +31,19 @@ enum Takes {
     Number(u64, u64),
 }
 
+/// The hypervisor's VMID policies, those of the published comparison first.
+pub const POLICIES: &[&str] =
+    &["v3-no-clear", "v3-clear-zero", "clear", "tri-state", "merged", "global", "reclaim"];
+
 /// The hypervisor's options.
 const OPTIONS: &[(&str, Takes)] = &[
-    ("vmid.policy", Takes::Word(&["clear", "v3-no-clear", "v3-clear-zero"])),
+    ("vmid.policy", Takes::Word(POLICIES)),
     ("vmid.bits", Takes::Number(4, 16)),
+    ("vmid.flush", Takes::Word(&["broadcast", "local"])),
+    ("vmid.victim", Takes::Word(&["newest", "lru", "random", "clock"])),
+    ("vmid.batch", Takes::Number(1, 64)),
     ("sched.slice_us", Takes::Number(100, 10_000_000)),
+    ("sched.vmid_affinity", Takes::Number(0, 64)),
     ("sched.seed", Takes::Number(0, 4_294_967_295)),
     ("report.period_ms", Takes::Number(0, 86_400_000)),
     ("console.prefix", Takes::Word(&["on", "off"])),
@@ -100,8 +108,16 @@ fn options(scenario: &Scenario, problems: &mut Vec<Problem>) {
             _ => {}
         }
     }
-    let bits =
-        scenario.options.iter().find(|(key, _)| key == "vmid.bits").and_then(|(_, value)| value.parse().ok());
+    let option =
+        |name: &str| scenario.options.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+    if option("vmid.policy") == Some("merged") && option("vmid.flush") == Some("local") {
+        problems.push(Problem::new(
+            "options.vmid.flush",
+            "the policy merged may lose a rollover, and with it a local flush",
+            "take broadcast, or another policy",
+        ));
+    }
+    let bits = option("vmid.bits").and_then(|value| value.parse().ok());
     // VMID 0 is never given to a VM, and each CPU may hold one while the pool is renewed.
     let usable = (1u64 << bits.unwrap_or(8u32).min(16)) - 1;
     let cpus = u64::from(scenario.machine.cpus);

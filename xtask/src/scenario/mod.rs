@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
+pub use check::POLICIES;
 pub use kernel::Kernel;
 pub use problem::Problems;
 

@@ -1,7 +1,7 @@
 //! TLB maintenance for guests' translations (Arm ARM D8.17), and binding a VMID to VTTBR_EL2.
 
 use super::{read_sysreg, write_sysreg};
-use crate::ids::Vmid;
+use crate::ids::{CpuId, Vmid};
 use crate::memory::address::{Ipa, Pa};
 use crate::memory::stage2::Stage2Tlb;
 use crate::vmid::VmidCell;
@@ -45,7 +45,7 @@ fn under(vmid: Vmid, invalidate: impl FnOnce()) {
     let old = read_sysreg!("vttbr_el2");
     let elsewhere = old >> 48 != u64::from(vmid.0);
     if elsewhere {
-        set_vttbr(super::this_cpu().system.parked_vttbr | u64::from(vmid.0) << 48);
+        set_vttbr(empty_vttbr(vmid));
         isb(); // the TLBI sees the VMID, and no walk begins with the old root
     }
     invalidate();
@@ -80,7 +80,12 @@ pub fn invalidate_sibling() {
     }
 }
 
-/// What the VMID allocator and stage 2 need of the hardware.
+/// VTTBR_EL2 with a VMID to invalidate, and nothing that a walk could find.
+fn empty_vttbr(vmid: Vmid) -> u64 {
+    super::this_cpu().system.parked_vttbr | u64::from(vmid.0) << 48
+}
+
+/// What the VMID allocator needs of the hardware.
 pub struct GuestTlb;
 
 impl crate::vmid::TlbHardware for GuestTlb {
@@ -88,8 +93,41 @@ impl crate::vmid::TlbHardware for GuestTlb {
         invalidate_all_guests();
     }
 
-    fn invalidate_vmid(&self, vmid: Vmid) {
-        invalidate_guest(vmid);
+    fn invalidate_vmids(&self, vmids: &[Vmid]) {
+        let parked = read_sysreg!("vttbr_el2");
+        // SAFETY: invalidation only makes later accesses walk again.
+        unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
+        for &vmid in vmids {
+            set_vttbr(empty_vttbr(vmid));
+            // SAFETY: as above.
+            unsafe { asm!("isb", "tlbi vmalls12e1is", options(nostack, preserves_flags)) }
+        }
+        // SAFETY: as above.
+        unsafe { asm!("dsb ish", options(nostack, preserves_flags)) }
+        set_vttbr(parked);
+        isb();
+    }
+
+    fn invalidate_all_here(&self) {
+        // SAFETY: as above.
+        unsafe { asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) }
+    }
+
+    fn invalidate_vmid_here(&self, vmid: Vmid) {
+        under(vmid, || {
+            // SAFETY: as above.
+            unsafe { asm!("tlbi vmalls12e1", "dsb nsh", options(nostack, preserves_flags)) }
+        });
+    }
+
+    fn kick(&self, cpu: CpuId) {
+        if let Some(shared) = super::this_cpu().system.cpu(cpu) {
+            super::send_kick(shared.kick_target);
+        }
+    }
+
+    fn wait(&self) {
+        super::yield_cpu();
     }
 
     fn now(&self) -> u64 {

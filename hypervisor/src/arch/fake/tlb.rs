@@ -1,7 +1,7 @@
 //! VTTBR_EL2, and TLBs that keep whatever they may: each instruction of a guest leaves an entry under the VMID that it holds.
 
 use super::{counter, here, machine, step};
-use crate::ids::{VcpuIndex, VmId, Vmid};
+use crate::ids::{CpuId, VcpuIndex, VmId, Vmid};
 use crate::memory::address::{Ipa, Pa};
 use crate::memory::stage2::Stage2Tlb;
 use crate::vmid::{TlbHardware, VmidCell};
@@ -47,6 +47,11 @@ impl Tlbs {
         }
     }
 
+    /// `tlbi vmalls12e1` of a VMID, or `tlbi alle1`, on one CPU.
+    pub fn forget_here(&mut self, cpu: usize, vmid: Option<Vmid>) {
+        self.0[cpu].retain(|&other, _| vmid.is_some_and(|vmid| other != vmid));
+    }
+
     /// `tlbi alle1is`.
     pub fn forget_all(&mut self) {
         self.0.iter_mut().for_each(HashMap::clear);
@@ -79,9 +84,29 @@ impl TlbHardware for GuestTlb {
         machine().tlbs().forget_all();
     }
 
-    fn invalidate_vmid(&self, vmid: Vmid) {
+    fn invalidate_vmids(&self, vmids: &[Vmid]) {
         step();
-        machine().tlbs().forget(vmid);
+        vmids.iter().for_each(|&vmid| machine().tlbs().forget(vmid));
+    }
+
+    fn invalidate_all_here(&self) {
+        step();
+        let index = here(|here| here.index.get());
+        machine().tlbs().forget_here(index, None);
+    }
+
+    fn invalidate_vmid_here(&self, vmid: Vmid) {
+        step();
+        let index = here(|here| here.index.get());
+        machine().tlbs().forget_here(index, Some(vmid));
+    }
+
+    fn kick(&self, cpu: CpuId) {
+        super::send_kick(cpu.0.into());
+    }
+
+    fn wait(&self) {
+        step();
     }
 
     fn now(&self) -> u64 {

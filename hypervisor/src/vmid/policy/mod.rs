@@ -4,13 +4,13 @@
 //! the trait [`Rules`], and a line in `policies!`.
 
 use super::TlbHardware;
+use super::config::Flush;
 use super::error::PolicyError;
-use super::id::Id;
-use super::pool::Renewal;
-use super::slot::VmidCell;
+use super::holder::Holder;
+use super::id::{INDEX_MASK, Id};
+use super::slot::{CpuSlot, VmidCell};
 use super::sync::AtomicU64;
 use core::fmt;
-use core::hint::cold_path;
 use core::str::FromStr;
 
 /// What makes a policy.
@@ -18,16 +18,34 @@ trait Rules {
     /// Its name in options and reports.
     const NAME: &'static str;
 
-    /// What a CPU does to its own active slot when a vCPU of the cell's VM is scheduled out. No lock is held.
-    fn leave(active: &AtomicU64, cell: &VmidCell);
+    /// What stays of a CPU's active slot at schedule-out, as a mask: all but the index, if not said otherwise, which means
+    /// that the CPU runs nothing. No lock is held.
+    const KEEPS: u64 = !INDEX_MASK;
 
-    /// A new id for a VM whose id, `old`, is of an older generation or none. The lock is held.
-    fn renew<H: TlbHardware>(renewal: &mut Renewal<'_, H>, old: Id) -> Id {
-        renewal.by_generations(old)
+    /// Whether a rollover interrupts all CPUs out of their guests and reserves nothing.
+    const CALLS_OUT: bool = false;
+
+    /// Whether VMIDs are taken one by one, and account is kept of each.
+    const RECLAIMS: bool = false;
+
+    /// How VMIDs become fit for another VM, if it isn't said at boot.
+    const FLUSH: Flush = Flush::Broadcast;
+
+    /// What a CPU does to its own active slot at schedule-out if that holds a rollover's 0. No lock is held.
+    fn left_after_rollover(_active: &AtomicU64) {}
+
+    /// A valid id for a VM that the CPU is about to run, and nothing in its TLB that the VM must not meet. The lock is held.
+    fn admit<H: TlbHardware>(holder: &mut Holder<'_, H>, slot: &CpuSlot, cell: &VmidCell) -> Id {
+        holder.by_generations(slot, cell)
+    }
+
+    /// A VM that runs nowhere, and will not, gives its id back. The lock is held.
+    fn release<H: TlbHardware>(holder: &mut Holder<'_, H>, cell: &VmidCell) {
+        holder.end_generation(cell);
     }
 }
 
-/// Declares the modules, the enumeration and the two dispatches of all policies, from a line for each.
+/// Declares the modules, the enumeration and the dispatches of all policies, from a line for each.
 macro_rules! policies {
     ($($(#[$doc:meta])* $variant:ident in $module:ident;)+) => {
         $(mod $module;)+
@@ -48,36 +66,53 @@ macro_rules! policies {
                 match self { $(Policy::$variant => $module::$variant::NAME,)+ }
             }
 
-            #[inline(always)]
-            pub(super) fn leave(self, active: &AtomicU64, cell: &VmidCell) {
-                match self {
-                    $(Policy::$variant => {
-                        if !matches!(Policy::$variant, Policy::Clear) {
-                            // So that the default is the first one that the code tests for.
-                            cold_path();
-                        }
-                        $module::$variant::leave(active, cell)
-                    })+
-                }
+            pub(super) const fn keeps(self) -> u64 {
+                match self { $(Policy::$variant => $module::$variant::KEEPS,)+ }
             }
 
-            pub(super) fn renew<H: TlbHardware>(self, renewal: &mut Renewal<'_, H>, old: Id) -> Id {
-                match self { $(Policy::$variant => $module::$variant::renew(renewal, old),)+ }
+            pub(super) const fn calls_out(self) -> bool {
+                match self { $(Policy::$variant => $module::$variant::CALLS_OUT,)+ }
+            }
+
+            pub(super) const fn reclaims(self) -> bool {
+                match self { $(Policy::$variant => $module::$variant::RECLAIMS,)+ }
+            }
+
+            pub(super) const fn flush(self) -> Flush {
+                match self { $(Policy::$variant => $module::$variant::FLUSH,)+ }
+            }
+
+            pub(super) fn left_after_rollover(self, active: &AtomicU64) {
+                match self { $(Policy::$variant => $module::$variant::left_after_rollover(active),)+ }
+            }
+
+            pub(super) fn admit<H: TlbHardware>(self, holder: &mut Holder<'_, H>, slot: &CpuSlot, cell: &VmidCell) -> Id {
+                match self { $(Policy::$variant => $module::$variant::admit(holder, slot, cell),)+ }
+            }
+
+            pub(super) fn release<H: TlbHardware>(self, holder: &mut Holder<'_, H>, cell: &VmidCell) {
+                match self { $(Policy::$variant => $module::$variant::release(holder, cell),)+ }
             }
         }
     };
 }
 
 policies! {
-    /// `clear`: schedule-out clears the active slot by a compare-exchange, never over a rollover's 0.
+    /// `clear`: schedule-out takes the index out of the active slot, and leaves a rollover's 0 as it is.
     #[default]
     Clear in clear;
+    /// `tri-state`: as `clear`, but after a rollover schedule-out says that the CPU has left its guest.
+    TriState in tri_state;
+    /// `reclaim`: VMIDs are taken one by one from VMs that run nowhere.
+    Reclaim in reclaim;
     /// `v3-no-clear`: schedule-out leaves the active slot as it is.
     V3NoClear in v3_no_clear;
-    /// `v3-clear-zero`: schedule-out stores 0, which also means "a rollover has been here".
+    /// `v3-clear-zero`: schedule-out leaves 0, which also means "a rollover has been here".
     V3ClearZero in v3_clear_zero;
-    /// `merged`: schedule-out clears the active slot by a plain store. For comparison: it has a race.
+    /// `merged`: schedule-out says "idle" even over a rollover's 0. For comparison: it has a race.
     Merged in merged;
+    /// `global`: a rollover interrupts all CPUs out of their guests, and every VM needs a new id.
+    Global in global;
 }
 
 impl Policy {

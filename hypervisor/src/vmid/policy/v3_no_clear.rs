@@ -2,14 +2,10 @@
 //! whether it runs a guest or not, and VMIDs run out sooner.
 
 use super::Rules;
-use crate::vmid::slot::VmidCell;
-use crate::vmid::sync::AtomicU64;
 
 pub(super) struct V3NoClear;
 
 impl Rules for V3NoClear {
     const NAME: &'static str = "v3-no-clear";
-
-    #[inline(always)]
-    fn leave(_active: &AtomicU64, _cell: &VmidCell) {}
+    const KEEPS: u64 = !0;
 }

@@ -5,14 +5,18 @@
 //!
 //! Checked after each step, numbered as in `docs/vmid.md`: 1 (no VM meets another's entries), 2 (a VM has one
 //! VMID on all CPUs), 3 (an unmap leaves no entry), 4 (every current or reserved id has its bit), 5 (no two VMs
-//! have one id), 6 (a rollover leaves a free index), 7 (no CPU goes back a generation), 8 (VTTBR's VMID is the
-//! active or reserved one), 9 (a rollover's 0 goes by the slow path alone), 11 (an ended VM leaves no entry),
-//! 12 (what an idle CPU reserves).
+//! have one id), 6 (a rollover leaves a free index), 7 (no CPU goes back a generation, or to an earlier owner of a VMID),
+//! 8 (VTTBR's VMID is the active or reserved one), 9 (a rollover's 0 goes by the slow path alone), 11 (an ended VM leaves no
+//! entry), 12 (what an idle CPU reserves), 13 (who wants to run gets to: each schedule-in ends, within a bound on what it
+//! waits for).
+//!
+//! "Leaves no entry": none that a CPU could meet. Where invalidations are local, a CPU may keep entries for as long as it can't
+//! run under their VMID without removing them first; that it doesn't is what 1 and 3 check at each step.
 
 use crate::ids::{CpuId, Vmid};
 use crate::vmid::id::Id;
 use crate::vmid::sync::Relaxed;
-use crate::vmid::{Allocator, CpuSlot, Policy, TlbHardware, VmidCell};
+use crate::vmid::{Allocator, Config, CpuSlot, Flush, Policy, TlbHardware, VmidCell};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
@@ -22,8 +26,10 @@ pub(super) enum Fault {
     None,
     /// A rollover doesn't flush.
     NoInvalidateAll,
-    /// A VM's end doesn't flush.
+    /// A VM's end, or a VMID's being taken away, doesn't flush on all CPUs.
     NoInvalidateVmid,
+    /// A CPU doesn't do the flush that it was left to do, of all VMIDs or of one.
+    NoInvalidateHere,
     /// The VMID for an unmap's TLBI is read before the table is changed, at the VM's first schedule-in.
     VmidReadEarly,
     /// Schedule-out with VTTBR still loaded.
@@ -34,6 +40,8 @@ pub(super) enum Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Idle,
+    /// Called out of the VM's guest, and about to enter it anew.
+    CalledOut(usize),
     /// Scheduled in; VTTBR is still parked.
     Given(usize, Vmid),
     /// In the guest, or in an exit that goes back to it.
@@ -61,12 +69,20 @@ struct Vm {
     first_vmid: Cell<Option<Vmid>>,
 }
 
-/// The hardware's side.
+/// The hardware's side, with the allocator, as a kick makes another CPU use that.
 struct Tlbs {
+    allocator: Allocator,
     cpus: Vec<Cpu>,
+    /// The CPU that executes.
+    here: Cell<usize>,
+    phases: RefCell<Vec<Phase>>,
     epochs: RefCell<Vec<u64>>,
     fault: Fault,
-    flushes: Cell<u64>,
+    broadcasts: Cell<u64>,
+    barriers: Cell<u64>,
+    locals: Cell<u64>,
+    kicks: Cell<u64>,
+    waits: Cell<u64>,
 }
 
 impl Tlbs {
@@ -83,23 +99,69 @@ impl Tlbs {
         }
     }
 
-    fn invalidate(&self, which: impl Fn(Vmid) -> bool) {
-        for cpu in &self.cpus {
+    fn invalidate(&self, cpus: impl Fn(usize) -> bool, which: impl Fn(Vmid) -> bool) {
+        for (_, cpu) in self.cpus.iter().enumerate().filter(|&(n, _)| cpus(n)) {
             cpu.tlb.borrow_mut().retain(|&vmid, _| !which(vmid));
         }
         self.fill();
+    }
+
+    fn slot(&self, cpu: usize) -> &CpuSlot {
+        self.allocator.cpu(CpuId(cpu as u16))
+    }
+
+    fn count(counter: &Cell<u64>, n: usize) {
+        counter.set(counter.get() + n as u64);
     }
 }
 
 impl TlbHardware for Tlbs {
     fn invalidate_all(&self) {
-        self.flushes.set(self.flushes.get() + 1);
-        self.invalidate(|_| self.fault != Fault::NoInvalidateAll);
+        Self::count(&self.broadcasts, 1);
+        Self::count(&self.barriers, 1);
+        self.invalidate(|_| true, |_| self.fault != Fault::NoInvalidateAll);
     }
 
-    fn invalidate_vmid(&self, vmid: Vmid) {
-        self.flushes.set(self.flushes.get() + 1);
-        self.invalidate(|other| other == vmid && self.fault != Fault::NoInvalidateVmid);
+    fn invalidate_vmids(&self, vmids: &[Vmid]) {
+        Self::count(&self.broadcasts, vmids.len());
+        Self::count(&self.barriers, 1);
+        self.invalidate(|_| true, |vmid| vmids.contains(&vmid) && self.fault != Fault::NoInvalidateVmid);
+    }
+
+    fn invalidate_all_here(&self) {
+        Self::count(&self.locals, 1);
+        self.invalidate(|cpu| cpu == self.here.get(), |_| self.fault != Fault::NoInvalidateHere);
+    }
+
+    fn invalidate_vmid_here(&self, vmid: Vmid) {
+        Self::count(&self.locals, 1);
+        self.invalidate(
+            |cpu| cpu == self.here.get(),
+            |other| other == vmid && self.fault != Fault::NoInvalidateHere,
+        );
+    }
+
+    /// The other CPU is out of its guest at once.
+    fn kick(&self, cpu: CpuId) {
+        Self::count(&self.kicks, 1);
+        let cpu = cpu.index();
+        let phase = self.phases.borrow()[cpu];
+        if let Phase::Given(vm, _) | Phase::Loaded(vm, _) | Phase::Parked(vm, _) = phase {
+            if self.fault != Fault::NotParked {
+                self.cpus[cpu].vttbr.set(None);
+            }
+            self.allocator.schedule_out(self.slot(cpu));
+            self.phases.borrow_mut()[cpu] = match phase {
+                Phase::Parked(..) => Phase::Idle,
+                _ => Phase::CalledOut(vm),
+            };
+        }
+    }
+
+    /// Nobody else runs meanwhile: a second turn would be one too many.
+    fn wait(&self) {
+        Self::count(&self.waits, 1);
+        assert!(self.waits.get() < 2, "13: waits for a CPU that never comes");
     }
 
     fn now(&self) -> u64 {
@@ -119,58 +181,75 @@ macro_rules! require {
 }
 
 pub(super) struct Machine {
-    pub(super) allocator: Allocator,
     tlbs: Tlbs,
     vms: Vec<Vm>,
-    pub(super) phases: Vec<Phase>,
-    generations: Vec<u64>,
+    /// The latest generation that a CPU has seen; by VMID where generations are owners of one.
+    generations: HashMap<(usize, u16), u64>,
+    policy: Policy,
     schedule_ins: u64,
 }
 
 impl Machine {
-    pub(super) fn new(usable: u32, cpus: usize, vms: usize, policy: Policy, fault: Fault) -> Self {
+    pub(super) fn new(usable: u32, cpus: usize, vms: usize, config: Config, fault: Fault) -> Self {
         let vm = || Vm { cell: VmidCell::new(), epoch: Cell::new(0), first_vmid: Cell::new(None) };
         let cpu = || Cpu { vttbr: Cell::new(None), tlb: RefCell::default() };
+        let zero = || Cell::new(0);
         Machine {
-            allocator: Allocator::with_usable(usable, cpus, policy).unwrap(),
             tlbs: Tlbs {
+                allocator: Allocator::with_usable(usable, cpus, config).unwrap(),
                 cpus: (0..cpus).map(|_| cpu()).collect(),
+                here: Cell::new(0),
+                phases: RefCell::new(vec![Phase::Idle; cpus]),
                 epochs: RefCell::new(vec![0; vms]),
                 fault,
-                flushes: Cell::new(0),
+                broadcasts: zero(),
+                barriers: zero(),
+                locals: zero(),
+                kicks: zero(),
+                waits: zero(),
             },
             vms: (0..vms).map(|_| vm()).collect(),
-            phases: vec![Phase::Idle; cpus],
-            generations: vec![0; cpus],
+            generations: HashMap::new(),
+            policy: config.policy,
             schedule_ins: 0,
         }
     }
 
-    fn slot(&self, cpu: usize) -> &CpuSlot {
-        self.allocator.cpu(CpuId(cpu as u16))
+    pub(super) fn allocator(&self) -> &Allocator {
+        &self.tlbs.allocator
+    }
+
+    fn phase(&self, cpu: usize) -> Phase {
+        self.tlbs.phases.borrow()[cpu]
+    }
+
+    fn set_phase(&self, cpu: usize, phase: Phase) {
+        self.tlbs.phases.borrow_mut()[cpu] = phase;
     }
 
     fn active(&self, cpu: usize) -> Id {
-        Id(self.slot(cpu).active.load(Relaxed))
+        Id(self.tlbs.slot(cpu).active.load(Relaxed))
     }
 
     /// The next thing that a CPU does; if it is idle, it takes up `vm`.
     pub(super) fn step(&mut self, cpu: usize, vm: usize) -> Result<(), Broken> {
-        match self.phases[cpu] {
+        self.tlbs.here.set(cpu);
+        match self.phase(cpu) {
             Phase::Idle => self.schedule_in(cpu, vm)?,
+            Phase::CalledOut(vm) => self.schedule_in(cpu, vm)?,
             Phase::Given(vm, vmid) => {
                 self.tlbs.cpus[cpu].vttbr.set(Some((vmid, vm)));
-                self.phases[cpu] = Phase::Loaded(vm, vmid);
+                self.set_phase(cpu, Phase::Loaded(vm, vmid));
             }
             Phase::Loaded(vm, vmid) => {
                 if self.tlbs.fault != Fault::NotParked {
                     self.tlbs.cpus[cpu].vttbr.set(None);
                 }
-                self.phases[cpu] = Phase::Parked(vm, vmid);
+                self.set_phase(cpu, Phase::Parked(vm, vmid));
             }
-            Phase::Parked(vm, _) => {
-                self.allocator.schedule_out(self.slot(cpu), &self.vms[vm].cell);
-                self.phases[cpu] = Phase::Idle;
+            Phase::Parked(..) => {
+                self.allocator().schedule_out(self.tlbs.slot(cpu));
+                self.set_phase(cpu, Phase::Idle);
             }
         }
         self.tlbs.fill();
@@ -178,16 +257,17 @@ impl Machine {
     }
 
     fn schedule_in(&mut self, cpu: usize, vm: usize) -> Result<(), Broken> {
-        let rolled_over = self.active(cpu) == Id::NONE;
-        let before = self.allocator.counters();
-        let idle: Vec<(usize, Id)> = (0..self.phases.len())
-            .filter(|&cpu| self.phases[cpu] == Phase::Idle)
+        let rolled_over = matches!(self.active(cpu), Id::NONE | Id::OUT);
+        let before = self.allocator().counters();
+        let idle: Vec<(usize, Id)> = (0..self.tlbs.cpus.len())
+            .filter(|&cpu| matches!(self.phase(cpu), Phase::Idle | Phase::CalledOut(_)))
             .map(|cpu| (cpu, self.active(cpu)))
             .collect();
-        let vmid = self.allocator.schedule_in(self.slot(cpu), &self.vms[vm].cell, &self.tlbs);
-        let after = self.allocator.counters();
+        self.tlbs.waits.set(0);
+        let vmid = self.allocator().schedule_in(self.tlbs.slot(cpu), &self.vms[vm].cell, &self.tlbs);
+        let after = self.allocator().counters();
         self.schedule_ins += 1;
-        self.phases[cpu] = Phase::Given(vm, vmid);
+        self.set_phase(cpu, Phase::Given(vm, vmid));
         if self.vms[vm].first_vmid.get().is_none() {
             self.vms[vm].first_vmid.set(Some(vmid));
         }
@@ -196,29 +276,47 @@ impl Machine {
             "9: a rollover's 0 on CPU {cpu} was passed over"
         );
         let id = self.vms[vm].cell.load();
-        require!(id.is_of(self.allocator.generation()), "VM {vm} runs under an id of an old generation");
+        require!(self.is_valid(id), "VM {vm} runs under an id that isn't valid");
         require!(id.vmid() == vmid && self.active(cpu) == id, "VM {vm}'s id isn't what CPU {cpu} has");
-        let generation = id.0 - id.index() as u64;
-        require!(generation >= self.generations[cpu], "7: CPU {cpu} went back a generation");
-        self.generations[cpu] = generation;
+        let generation = id.0 - u64::from(id.index());
+        let which = if self.policy.reclaims() { id.index() } else { 0 };
+        let seen = self.generations.insert((cpu, which), generation).unwrap_or(0);
+        require!(generation >= seen, "7: CPU {cpu} went back a generation");
         if after.rollovers > before.rollovers {
             self.check_rollover(&idle)?;
         }
         Ok(())
     }
 
+    /// Whether a VM may run under this id.
+    fn is_valid(&self, id: Id) -> bool {
+        match self.policy.reclaims() {
+            true => self.allocator().pool().lock().tenures.holds(id),
+            false => id.is_of(self.allocator().generation()),
+        }
+    }
+
+    /// Whether a CPU could run under a VMID without removing the entries that it has under it.
+    fn may_meet(&self, cpu: usize, vmid: Vmid) -> bool {
+        let pool = self.allocator().pool().lock();
+        if let Some(tenure) = pool.tenures.each.get(vmid.0 as usize) {
+            return !tenure.stale.contains(CpuId(cpu as u16));
+        }
+        !pool.pending[cpu] || self.tlbs.cpus[cpu].vttbr.get().is_some_and(|(loaded, _)| loaded == vmid)
+    }
+
     /// Right after a rollover: `idle` CPUs had these active ids before it.
     fn check_rollover(&self, idle: &[(usize, Id)]) -> Result<(), Broken> {
-        let pool = self.allocator.pool().lock();
+        let pool = self.allocator().pool().lock();
         // The index that the rollover was made for is taken by now.
         let running: Vec<u16> =
             pool.reserved.iter().map(|id| id.index()).filter(|&index| index != 0).collect();
-        require!(running.len() < self.allocator.usable() as usize, "6: a rollover left no free index");
+        require!(running.len() < self.allocator().usable() as usize, "6: a rollover left no free index");
         for &(cpu, active) in idle {
             // After a rollover that found it running, `clear` leaves 0 to an idle CPU, which then pins what it
             // ran until it runs something again; so does `v3-clear-zero`. `v3-no-clear` always pins.
             require!(
-                active != Id::INVALID || pool.reserved[cpu] == Id::NONE,
+                active.index() != 0 || active == Id::NONE || pool.reserved[cpu] == Id::NONE,
                 "12: idle CPU {cpu} reserves {:?}",
                 pool.reserved[cpu]
             );
@@ -228,42 +326,53 @@ impl Machine {
 
     /// Changes a VM's stage 2 and removes what was cached of it.
     pub(super) fn unmap(&mut self, vm: usize) -> Result<(), Broken> {
-        self.tlbs.epochs.borrow_mut()[vm] += 1;
-        self.vms[vm].epoch.set(self.tlbs.epochs.borrow()[vm]);
+        self.next_epoch(vm);
         self.tlbs.fill();
         let vmid = match self.tlbs.fault {
             Fault::VmidReadEarly => self.vms[vm].first_vmid.get(),
             _ => self.vms[vm].cell.vmid(),
         };
         if let Some(vmid) = vmid {
-            self.tlbs.invalidate(|other| other == vmid);
+            self.tlbs.invalidate(|_| true, |other| other == vmid);
         }
-        for cpu in &self.tlbs.cpus {
-            for entry in cpu.tlb.borrow().values().flatten() {
-                require!(
-                    entry.vm != vm || entry.epoch == self.vms[vm].epoch.get(),
-                    "3: an unmap left an entry of VM {vm}"
-                );
+        for (n, cpu) in self.tlbs.cpus.iter().enumerate() {
+            for (&vmid, entries) in cpu.tlb.borrow().iter() {
+                let old =
+                    entries.iter().any(|entry| entry.vm == vm && entry.epoch != self.vms[vm].epoch.get());
+                require!(!old || !self.may_meet(n, vmid), "3: an unmap left an entry of VM {vm} on CPU {n}");
             }
         }
         self.check()
     }
 
+    fn next_epoch(&self, vm: usize) {
+        self.tlbs.epochs.borrow_mut()[vm] += 1;
+        self.vms[vm].epoch.set(self.tlbs.epochs.borrow()[vm]);
+    }
+
     /// Ends a VM if no CPU has to do with it; a new one takes its cell.
     pub(super) fn end(&mut self, vm: usize) -> Result<(), Broken> {
-        let in_use = self.phases.iter().any(|&phase| match phase {
+        let in_use = self.tlbs.phases.borrow().iter().any(|&phase| match phase {
             Phase::Idle => false,
+            Phase::CalledOut(other) => other == vm,
             Phase::Given(other, _) | Phase::Loaded(other, _) | Phase::Parked(other, _) => other == vm,
         });
         if in_use {
             return Ok(());
         }
-        self.allocator.release(&self.vms[vm].cell, &self.tlbs);
+        self.allocator().release(&self.vms[vm].cell, &self.tlbs);
         self.vms[vm].first_vmid.set(None);
         for (n, cpu) in self.tlbs.cpus.iter().enumerate() {
-            let left = cpu.tlb.borrow().values().flatten().any(|entry| entry.vm == vm);
-            require!(!left, "11: VM {vm} has ended and left an entry on CPU {n}");
+            for (&vmid, entries) in cpu.tlb.borrow().iter() {
+                let left = entries.iter().any(|entry| entry.vm == vm);
+                require!(
+                    !left || !self.may_meet(n, vmid),
+                    "11: VM {vm} has ended and left an entry on CPU {n}"
+                );
+            }
         }
+        // What is left of it is told apart from entries of the one that takes its place.
+        self.next_epoch(vm);
         self.check()
     }
 
@@ -273,10 +382,17 @@ impl Machine {
             for (vmid, entries) in cpu.tlb.borrow().iter() {
                 let one = entries.iter().all(|entry| entry.vm == entries[0].vm);
                 require!(one, "1: CPU {n} has entries of several VMs under {vmid:?}: {entries:?}");
+                let old = entries.iter().any(|entry| entry.epoch != self.vms[entry.vm].epoch.get());
+                let runs = cpu.vttbr.get().is_some_and(|(loaded, _)| loaded == *vmid);
+                require!(
+                    !old || !runs,
+                    "3: CPU {n} runs under {vmid:?} and has what was unmapped: {entries:?}"
+                );
             }
         }
+        let phases = self.tlbs.phases.borrow();
         let loaded = || {
-            self.phases.iter().filter_map(|&phase| match phase {
+            phases.iter().filter_map(|&phase| match phase {
                 Phase::Loaded(vm, vmid) | Phase::Given(vm, vmid) => Some((vm, vmid)),
                 _ => None,
             })
@@ -293,11 +409,11 @@ impl Machine {
     }
 
     fn check_pool(&self) -> Result<(), Broken> {
-        let pool = self.allocator.pool().lock();
-        let generation = self.allocator.generation();
+        let valid: Vec<bool> = self.vms.iter().map(|vm| self.is_valid(vm.cell.load())).collect();
+        let pool = self.allocator().pool().lock();
         let ids: Vec<Id> = self.vms.iter().map(|vm| vm.cell.load()).collect();
         for (vm, &id) in ids.iter().enumerate() {
-            if id.is_of(generation) {
+            if valid[vm] {
                 require!(id.index() != 0, "VM {vm} has index 0");
                 require!(pool.is_used(id.index()), "4: VM {vm}'s index {} counts as free", id.index());
                 let owners = ids.iter().filter(|&&other| other == id).count();
@@ -306,11 +422,13 @@ impl Machine {
         }
         for (cpu, &reserved) in pool.reserved.iter().enumerate() {
             let index = reserved.index();
+            // Where VMIDs are taken one by one, it counts for as long as the CPU hasn't been back.
+            let over = self.policy.reclaims() && self.active(cpu) != Id::NONE;
             require!(
-                index == 0 || pool.is_used(index),
+                over || index == 0 || pool.is_used(index),
                 "4: index {index}, reserved on CPU {cpu}, counts as free"
             );
-            if let Phase::Given(_, vmid) | Phase::Loaded(_, vmid) = self.phases[cpu] {
+            if let Phase::Given(_, vmid) | Phase::Loaded(_, vmid) = self.phase(cpu) {
                 let active = self.active(cpu);
                 let held = if active == Id::NONE { reserved } else { active };
                 require!(held.vmid() == vmid, "8: CPU {cpu} runs under {vmid:?} but holds {held:?}");
@@ -321,15 +439,25 @@ impl Machine {
 
     /// At the end: the counters add up and say what happened.
     pub(super) fn check_counters(&self) -> Result<(), Broken> {
-        let counters = self.allocator.counters();
+        let counters = self.allocator().counters();
+        let tlbs = &self.tlbs;
         require!(counters.schedule_ins == self.schedule_ins, "schedule-ins: {counters:?}");
         require!(counters.fast + counters.slow == counters.schedule_ins, "fast and slow: {counters:?}");
         let slow = counters.unchanged + counters.reserved + counters.allocations;
         require!(slow == counters.slow, "the slow ones: {counters:?}");
-        require!(counters.tlbi_broadcast == self.tlbs.flushes.get(), "flushes: {counters:?}");
-        require!(counters.broadcast_barriers == counters.tlbi_broadcast, "barriers: {counters:?}");
-        require!(counters.rollovers + counters.released == counters.tlbi_broadcast, "kinds: {counters:?}");
-        require!(counters.kicks == 0 && counters.tlbi_local == 0, "of others: {counters:?}");
+        require!(counters.tlbi_broadcast == tlbs.broadcasts.get(), "broadcasts: {counters:?}");
+        require!(counters.broadcast_barriers == tlbs.barriers.get(), "barriers: {counters:?}");
+        require!(counters.tlbi_local == tlbs.locals.get(), "local ones: {counters:?}");
+        require!(counters.kicks == tlbs.kicks.get(), "kicks: {counters:?}");
+        if self.allocator().flush() == Flush::Broadcast && !self.policy.reclaims() {
+            require!(
+                counters.rollovers + counters.released == counters.tlbi_broadcast,
+                "kinds: {counters:?}"
+            );
+            require!(counters.broadcast_barriers == counters.tlbi_broadcast, "barriers: {counters:?}");
+        }
+        require!(!self.policy.reclaims() || counters.rollovers == 0, "rollovers: {counters:?}");
+        require!(self.policy.calls_out() || counters.kicks == 0, "kicks: {counters:?}");
         Ok(())
     }
 }

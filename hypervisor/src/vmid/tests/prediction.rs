@@ -38,7 +38,7 @@ fn simulate(policy: Policy) -> VmidCounters {
         let cpu = random.below(CPUS);
         let slot = allocator.cpu(CpuId(cpu as u16));
         if let Some(vm) = running[cpu] {
-            allocator.schedule_out(slot, &cells[vm]);
+            allocator.schedule_out(slot);
             queue.push_back(vm);
         }
         let vm = queue.pop_front().expect("there are more vCPUs than CPUs");

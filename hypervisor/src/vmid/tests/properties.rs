@@ -1,7 +1,7 @@
 //! Random schedules of the real allocator over software TLBs.
 
 use super::machine::{Broken, Fault, Machine};
-use crate::vmid::Policy;
+use crate::vmid::{Config, Flush, Policy, Victim};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -39,11 +39,11 @@ fn pool() -> impl Strategy<Value = (u32, usize)> {
 fn run(
     usable: u32,
     cpus: usize,
-    policy: Policy,
+    config: Config,
     fault: Fault,
     actions: &[Action],
 ) -> Result<Machine, Broken> {
-    let mut machine = Machine::new(usable, cpus, VMS, policy, fault);
+    let mut machine = Machine::new(usable, cpus, VMS, config, fault);
     for &action in actions {
         match action {
             Action::Step { cpu, vm } => machine.step(cpu % cpus, vm)?,
@@ -60,14 +60,35 @@ fn run(
     Ok(machine)
 }
 
+/// Every policy with each way to flush that it allows, and with each choice of victims.
+fn configs() -> Vec<Config> {
+    let mut configs = Vec::new();
+    for &policy in Policy::ALL {
+        for &flush in Flush::ALL {
+            if policy == Policy::Merged && flush == Flush::Local {
+                continue;
+            }
+            let config = Config { flush: Some(flush), ..Config::from(policy) };
+            if policy != Policy::Reclaim {
+                configs.push(config);
+                continue;
+            }
+            for &victim in Victim::ALL {
+                configs.extend([1, 3].map(|batch| Config { victim, batch, ..config }));
+            }
+        }
+    }
+    configs
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_schedule_breaks_an_invariant((usable, cpus) in pool(), actions in vec(action(), 1..400)) {
-        for &policy in Policy::ALL {
-            if let Err(broken) = run(usable, cpus, policy, Fault::None, &actions) {
-                prop_assert!(false, "{policy}, {cpus} CPUs, {usable} VMIDs: {broken}");
+        for config in configs() {
+            if let Err(broken) = run(usable, cpus, config, Fault::None, &actions) {
+                prop_assert!(false, "{config:?}, {cpus} CPUs, {usable} VMIDs: {broken}");
             }
         }
     }
@@ -85,37 +106,57 @@ fn schedules(count: usize) -> impl Iterator<Item = ((u32, usize), Vec<Action>)> 
 
 /// Random schedules reach what they are meant to reach.
 #[test]
-fn the_schedules_have_rollovers_reserved_hits_and_ends() {
-    for &policy in Policy::ALL {
-        let mut sum = [0; 5];
+fn the_schedules_have_all_kinds_of_events() {
+    for config in configs() {
+        let (mut sum, mut special) = ([0; 4], [0; 4]);
         for ((usable, cpus), actions) in schedules(20) {
-            let counters = run(usable, cpus, policy, Fault::None, &actions).unwrap().allocator.counters();
-            let seen =
-                [counters.fast, counters.unchanged, counters.reserved, counters.rollovers, counters.released];
+            let machine = run(usable, cpus, config, Fault::None, &actions).unwrap();
+            let counters = machine.allocator().counters();
+            let seen = [counters.unchanged, counters.allocations, counters.released, counters.slow];
             sum.iter_mut().zip(seen).for_each(|(sum, seen)| *sum += seen);
+            let seen = [counters.fast, counters.reserved, counters.kicks, counters.reclaimed];
+            special.iter_mut().zip(seen).for_each(|(sum, seen)| *sum += seen);
         }
-        let fast = sum[0];
-        assert_eq!(fast == 0, policy == Policy::V3ClearZero, "{policy}: {sum:?}");
-        assert!(sum[1..].iter().all(|&seen| seen > 20), "{policy}: {sum:?}");
+        assert!(sum.iter().all(|&seen| seen > 20), "{config:?}: {sum:?}");
+        let [fast, reserved, kicks, reclaimed] = special.map(|seen| seen > 20);
+        assert_eq!(fast, config.policy != Policy::V3ClearZero, "{config:?}: {special:?}");
+        assert_eq!(reserved, !matches!(config.policy, Policy::Global | Policy::Reclaim), "{config:?}");
+        assert_eq!(kicks, config.policy == Policy::Global, "{config:?}: {special:?}");
+        assert_eq!(reclaimed, config.policy == Policy::Reclaim, "{config:?}: {special:?}");
     }
 }
 
 /// Each fault around the allocator is found, by the invariant that it breaks.
 #[test]
 fn faults_are_found() {
-    for (fault, invariants) in [
-        (Fault::NoInvalidateAll, "1 3 11"),
-        (Fault::NoInvalidateVmid, "1 3 11"),
-        (Fault::VmidReadEarly, "3"),
-        (Fault::NotParked, "1 3 11"),
+    let with = |policy, flush| Config { flush: Some(flush), ..Config::from(policy) };
+    let clear = Config::from(Policy::Clear);
+    let reclaim = Config::from(Policy::Reclaim);
+    for (config, fault, invariants) in [
+        (clear, Fault::NoInvalidateAll, "1 3 11"),
+        (clear, Fault::NoInvalidateVmid, "1 3 11"),
+        (clear, Fault::VmidReadEarly, "3"),
+        (clear, Fault::NotParked, "1 3 11"),
+        (with(Policy::Clear, Flush::Local), Fault::NoInvalidateHere, "1 3 11"),
+        (with(Policy::TriState, Flush::Local), Fault::NoInvalidateHere, "1 3 11"),
+        (Config::from(Policy::Global), Fault::NotParked, "1 3 11"),
+        (with(Policy::Global, Flush::Local), Fault::NoInvalidateHere, "1 3 11"),
+        (reclaim, Fault::NoInvalidateHere, "1 3 11"),
+        (reclaim, Fault::NotParked, "1 3 11"),
+        (reclaim, Fault::VmidReadEarly, "3"),
+        (with(Policy::Reclaim, Flush::Broadcast), Fault::NoInvalidateVmid, "1 3 11"),
+        (with(Policy::Reclaim, Flush::Broadcast), Fault::NoInvalidateHere, "1 3 11"),
     ] {
         let broken: Vec<Broken> = schedules(20)
-            .filter_map(|((usable, cpus), actions)| run(usable, cpus, Policy::Clear, fault, &actions).err())
+            .filter_map(|((usable, cpus), actions)| run(usable, cpus, config, fault, &actions).err())
             .collect();
-        assert!(broken.len() > 10, "{fault:?} was found {} times", broken.len());
+        assert!(broken.len() > 5, "{config:?}, {fault:?} was found {} times", broken.len());
         for broken in broken {
             let (number, _) = broken.split_once(':').unwrap();
-            assert!(invariants.split(' ').any(|expected| expected == number), "{fault:?}: {broken}");
+            assert!(
+                invariants.split(' ').any(|expected| expected == number),
+                "{config:?}, {fault:?}: {broken}"
+            );
         }
     }
 }

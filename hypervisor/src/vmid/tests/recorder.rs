@@ -1,14 +1,18 @@
 //! A double of the hardware that records what it is told to do.
 
-use crate::ids::Vmid;
+use crate::ids::{CpuId, Vmid};
 use crate::vmid::TlbHardware;
 use std::cell::{Cell, RefCell};
 
 /// An operation, as [`TlbHardware`] has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Op {
     InvalidateAll,
-    InvalidateVmid(u16),
+    InvalidateVmids(Vec<u16>),
+    InvalidateAllHere,
+    InvalidateVmidHere(u16),
+    Kick(u16),
+    Wait,
 }
 
 /// Records TLB operations, and lets 10 ticks pass from each reading of the clock to the next.
@@ -35,8 +39,24 @@ impl TlbHardware for Recorder {
         self.ops.borrow_mut().push(Op::InvalidateAll);
     }
 
-    fn invalidate_vmid(&self, vmid: Vmid) {
-        self.ops.borrow_mut().push(Op::InvalidateVmid(vmid.0));
+    fn invalidate_vmids(&self, vmids: &[Vmid]) {
+        self.ops.borrow_mut().push(Op::InvalidateVmids(vmids.iter().map(|vmid| vmid.0).collect()));
+    }
+
+    fn invalidate_all_here(&self) {
+        self.ops.borrow_mut().push(Op::InvalidateAllHere);
+    }
+
+    fn invalidate_vmid_here(&self, vmid: Vmid) {
+        self.ops.borrow_mut().push(Op::InvalidateVmidHere(vmid.0));
+    }
+
+    fn kick(&self, cpu: CpuId) {
+        self.ops.borrow_mut().push(Op::Kick(cpu.0));
+    }
+
+    fn wait(&self) {
+        self.ops.borrow_mut().push(Op::Wait);
     }
 
     fn now(&self) -> u64 {

@@ -184,13 +184,43 @@ fn scheduling() -> Vec<Case> {
 /// VMIDs: rollovers where they are few, none where they are many.
 fn vmids() -> Vec<Case> {
     let mut cases = Vec::new();
-    for policy in ["clear", "v3-no-clear", "v3-clear-zero"] {
-        let options = format!("\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"\n\"sched.slice_us\" = 1000");
+    for (policy, flush) in [
+        ("clear", "broadcast"),
+        ("v3-no-clear", "broadcast"),
+        ("v3-clear-zero", "broadcast"),
+        ("merged", "broadcast"),
+        ("tri-state", "local"),
+        ("global", "broadcast"),
+        ("reclaim", "local"),
+        ("reclaim", "broadcast"),
+    ] {
+        let options = format!(
+            "\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"\n\"vmid.flush\" = \"{flush}\"\n\"sched.slice_us\" = 1000"
+        );
         let vms = [vm("talk", 2, MESSAGING, "count = 24")];
-        let case = Case::scenario(format!("rollover-{policy}"), scenario("cpus = 4", &options, &vms))
-            .expect(runs_well)
-            .expect(within("vmid", "rollovers", 2, u64::MAX));
-        cases.push(if policy == "clear" { case.quick() } else { case });
+        let case = Case::scenario(format!("rollover-{policy}-{flush}"), scenario("cpus = 4", &options, &vms))
+            .expect(runs_well);
+        let case = match (policy, flush) {
+            ("reclaim", "local") => case
+                .expect(within("vmid", "reclaimed", 9, u64::MAX))
+                .expect(within("vmid", "rollovers", 0, 0))
+                // Each VM's end.
+                .expect(within("vmid", "tlbi_broadcast", 0, 24)),
+            ("reclaim", _) => case.expect(within("vmid", "reclaimed", 9, u64::MAX)).expect(within(
+                "vmid",
+                "rollovers",
+                0,
+                0,
+            )),
+            ("global", _) => case.expect(within("vmid", "rollovers", 2, u64::MAX)).expect(within(
+                "vmid",
+                "kicks",
+                1,
+                u64::MAX,
+            )),
+            _ => case.expect(within("vmid", "rollovers", 2, u64::MAX)),
+        };
+        cases.push(if flush == "local" || policy == "clear" { case.quick() } else { case });
     }
     let vms = [vm("talk", 2, MESSAGING, "count = 40")];
     cases.push(
