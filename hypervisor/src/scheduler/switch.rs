@@ -183,7 +183,14 @@ fn pick(cpu: &Cpu) -> Option<&'static Vcpu> {
     let shared = cpu.shared;
     if shared.queued.load(Ordering::SeqCst) != 0 {
         let mut queue = shared.queue.lock();
-        if let Some(index) = queue.pop(&system.links) {
+        let most = system.options.vmid_affinity;
+        let next = match most {
+            0 => queue.pop(&system.links),
+            _ => queue.pop_preferred(&system.links, most, |index| {
+                system.vcpu(index).is_some_and(|vcpu| system.vmids.holds(&vcpu.vm.vmid))
+            }),
+        };
+        if let Some(index) = next {
             shared.queued.store(queue.len(), Ordering::SeqCst);
             return system.vcpu(index);
         }

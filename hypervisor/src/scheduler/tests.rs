@@ -4,6 +4,7 @@ use crate::arch::fake::machine::Outcome;
 use crate::arch::fake::program::{Do, Trap};
 use crate::system::fake::{Plan, Ran, Setup, free, pinned, run};
 use crate::vm::layout::GICR_BASE;
+use crate::vmid::{Config, Flush, Policy};
 use proptest::prelude::*;
 
 /// The run has ended well.
@@ -237,6 +238,15 @@ fn machine() -> impl Strategy<Value = (u16, Vec<Vec<Member>>)> {
     (1..4u16).prop_flat_map(|cpus| (Just(cpus), vms(cpus)))
 }
 
+/// A policy and a way to flush, and how often a vCPU may be passed over.
+fn vmid() -> impl Strategy<Value = (Config, u8)> {
+    let policies = prop::sample::select(Policy::ALL);
+    (policies, prop::sample::select(Flush::ALL), 0..4u8).prop_map(|(policy, flush, vmid_affinity)| {
+        let flush = if policy == Policy::Merged { Flush::Broadcast } else { flush };
+        (Config { flush: Some(flush), ..Config::from(policy) }, vmid_affinity)
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
@@ -246,6 +256,7 @@ proptest! {
     fn trap_11_12_no_vcpu_is_forgotten_whatever_the_schedule(
         (cpus, vms) in machine(),
         times in 1..4u64,
+        (vmid, vmid_affinity) in vmid(),
         seed in 1..u64::MAX,
         slice in 100..2000u64,
     ) {
@@ -262,7 +273,8 @@ proptest! {
         let all = |(n, vm): (usize, &Vec<Member>)| -> Vec<Plan> {
             vm.iter().enumerate().map(|(index, vcpu)| plan(n, index, vm.len(), vcpu)).collect()
         };
-        let setup = Setup { seed, slice, usable: u32::from(cpus) + 1, ..Setup::new(usize::from(cpus)) };
-        ends(&run(setup, vms.iter().enumerate().map(all).collect()), "random VMs");
+        let usable = u32::from(cpus) + 1;
+        let setup = Setup { seed, slice, usable, vmid, vmid_affinity, ..Setup::new(usize::from(cpus)) };
+        ends(&run(setup, vms.iter().enumerate().map(all).collect()), &format!("random VMs, {vmid:?}"));
     }
 }

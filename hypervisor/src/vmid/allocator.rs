@@ -68,6 +68,9 @@ impl Allocator {
                 generation: AtomicU64::new(Id::FIRST_GENERATION),
                 kept: policy.keeps(),
                 tenures: AtomicBool::new(false),
+                owners: (0..if policy.reclaims() { usable + 1 } else { 0 })
+                    .map(|_| AtomicU64::new(Id::NONE.0))
+                    .collect(),
                 policy,
                 flush,
                 victim: config.victim,
@@ -178,11 +181,13 @@ impl Allocator {
     /// Whether the VM has a VMID, so that it could run without one being taken from another. A hint: without the lock, it
     /// may be over at once.
     #[inline]
-    pub fn holds(&self, slot: &CpuSlot, cell: &VmidCell) -> bool {
+    pub fn holds(&self, cell: &VmidCell) -> bool {
         let shared = &self.shared.0;
         let id = cell.load();
         if shared.tenures.load(Relaxed) {
-            slot.known(id).id.load(Relaxed) == id.0
+            // The owner of index 0 is nobody.
+            let owner = shared.owners.get(id.index() as usize);
+            owner.is_some_and(|owner| owner.load(Relaxed) == id.0) && id != Id::NONE
         } else {
             id.is_of(shared.generation.load(Relaxed))
         }

@@ -15,6 +15,8 @@ pub(super) struct Shared {
     /// VMIDs are taken one by one, and a CPU may enter on the fast path what it was admitted to. Written under the lock,
     /// once.
     pub(super) tenures: AtomicBool,
+    /// By index, the ids of tenures, for policies that take VMIDs one by one. Written under the lock.
+    pub(super) owners: Box<[AtomicU64]>,
     pub(super) policy: Policy,
     pub(super) flush: Flush,
     pub(super) victim: Victim,

@@ -108,8 +108,7 @@ impl<H: TlbHardware> Holder<'_, H> {
             // No VMID has ever been taken away, so none has stale entries, and any CPU may enter.
             if let Some(index) = self.pool.take_next() {
                 let id = Id::new(self.generation(), index);
-                self.pool.tenures.begin(id);
-                cell.store(id);
+                self.begin_tenure(id, cell);
                 return id;
             }
             self.first_shortage();
@@ -124,10 +123,22 @@ impl<H: TlbHardware> Holder<'_, H> {
         let number = Id::next_generation(self.generation());
         self.shared.generation.store(number, Relaxed);
         let id = Id::new(number, index);
-        self.pool.tenures.begin(id);
-        cell.store(id);
+        self.begin_tenure(id, cell);
         self.admit(slot, id);
         id
+    }
+
+    fn begin_tenure(&mut self, id: Id, cell: &VmidCell) {
+        self.pool.tenures.begin(id);
+        self.note_owner(id.index(), id);
+        cell.store(id);
+    }
+
+    /// For [`super::Allocator::holds`].
+    fn note_owner(&self, index: u16, id: Id) {
+        if let Some(owner) = self.shared.owners.get(index as usize) {
+            owner.store(id.0, Relaxed);
+        }
     }
 
     /// From here on account is kept. A rollover without a flush: each CPU comes to the lock once, and until then it is
@@ -231,6 +242,7 @@ impl<H: TlbHardware> Holder<'_, H> {
             tenure.id = Id::NONE;
             tenure.stale = tenure.stale.union(core::mem::take(&mut tenure.used));
         }
+        self.note_owner(index, Id::NONE);
         true
     }
 
@@ -268,6 +280,7 @@ impl<H: TlbHardware> Holder<'_, H> {
             tenure.id = Id::NONE;
             (tenure.used, tenure.stale) = (CpuSet::EMPTY, CpuSet::EMPTY);
         }
+        self.note_owner(id.index(), Id::NONE);
         self.give_back(id);
     }
 }
