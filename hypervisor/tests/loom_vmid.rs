@@ -153,6 +153,8 @@ impl TlbHardware for Here<'_> {
         });
     }
 
+    fn publish_id(&self) {}
+
     /// Each CPU of a model leaves its guest by and by.
     fn kick(&self, _: CpuId) {}
 

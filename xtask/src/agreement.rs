@@ -68,6 +68,7 @@ fn both_take_the_same_options() {
         ("vmid.flush", "broadcast"),
         ("vmid.flush", "local"),
         ("vmid.flush", "lazy"),
+        ("vmid.victim", "adaptive"),
         ("vmid.victim", "newest"),
         ("vmid.victim", "lru"),
         ("vmid.victim", "random"),

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `vmid.policy` | `clear`, `tri-state`, `reclaim`, `v3-no-clear`, `v3-clear-zero`, `merged`, `global` | `clear` |
 //! | `vmid.flush` | `broadcast`, `local`: how VMIDs become fit for another VM | `local` for `reclaim`, else `broadcast` |
-//! | `vmid.victim` | `newest`, `lru`, `random`, `clock`: whose VMID `reclaim` takes | `newest` |
+//! | `vmid.victim` | `adaptive`, `newest`, `lru`, `random`, `clock`: whose VMID `reclaim` takes | `adaptive` |
 //! | `vmid.batch` | 1 to 64: how many VMIDs `reclaim` takes at a time | 1 |
 //! | `vmid.bits` | 4 to 16 | what the CPUs have |
 //! | `sched.slice_us` | 100 to 10,000,000 microseconds | 10,000 |
@@ -186,7 +186,7 @@ impl Options {
                 self.vmid.flush = Some(Flush::parse(value).ok_or("broadcast or local is needed")?);
             }
             "vmid.victim" => {
-                let remedy = "newest, lru, random or clock is needed";
+                let remedy = "adaptive, newest, lru, random or clock is needed";
                 self.vmid.victim = Victim::parse(value).ok_or(remedy)?;
             }
             "vmid.batch" => {
@@ -226,7 +226,8 @@ impl Options {
             }
             "stats.histograms" => self.histograms = switch(value).ok_or(SWITCH)?,
             _ => {
-                return Err("no such option; there are vmid.policy, vmid.bits, vmid.flush, vmid.victim, vmid.batch, \
+                return Err(
+                    "no such option; there are vmid.policy, vmid.bits, vmid.flush, vmid.victim, vmid.batch, \
                             sched.slice_us, sched.vmid_affinity, sched.seed, report.period_ms, console.prefix, \
                             stats.histograms, vm.merge, vm.watchdog_ms, vm.watchdog, vm.panic and debug.fault");
             }

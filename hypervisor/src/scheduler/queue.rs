@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 const NONE: u32 = u32::MAX;
 
 /// How many of the first in a queue are looked at for one that is preferred.
-const WINDOW: usize = 8;
+const WINDOW: usize = 16;
 
 /// The link of each vCPU of the machine to the next in its queue, and how often it has been passed over there. Touched under the
 /// lock of the queue it is in.

@@ -273,8 +273,9 @@ fn enter_by_tenure(slot: &CpuSlot, cell: &VmidCell) -> Option<Vmid> {
     let known = slot.known(id);
     if known.id.load(Relaxed) == id.0 && slot.active.compare_exchange(active, id.0, Relaxed, Relaxed).is_ok()
     {
-        slot.entries.increment();
-        known.seen.set(slot.entries.get());
+        let entries = slot.entries.get().wrapping_add(1);
+        slot.entries.set(entries);
+        known.seen.set(entries);
         return Some(id.vmid());
     }
     None

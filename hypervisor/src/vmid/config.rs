@@ -23,8 +23,10 @@ pub enum Victim {
     /// The next one, going round, that has not run since the last time round.
     Clock,
     /// The newest one that has not come back since it got its VMID; sometimes, and if there is none, as `lru`.
-    #[default]
     Newest,
+    /// As `newest` or as `lru`, whichever has been regretted less often lately.
+    #[default]
+    Adaptive,
 }
 
 macro_rules! names {
@@ -53,7 +55,7 @@ macro_rules! names {
 }
 
 names!(Flush: Broadcast "broadcast", Local "local");
-names!(Victim: Lru "lru", Random "random", Clock "clock", Newest "newest");
+names!(Victim: Lru "lru", Random "random", Clock "clock", Newest "newest", Adaptive "adaptive");
 
 /// How the allocator works, for as long as the machine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -27,8 +27,12 @@ impl<H: TlbHardware> Holder<'_, H> {
         if id.is_of(self.generation()) {
             self.events.unchanged.increment();
         } else {
-            id = self.renewed(id);
-            cell.store(id);
+            let new = self.renewed(id);
+            cell.store(new);
+            if new.index() != id.index() {
+                self.hw.publish_id();
+            }
+            id = new;
         }
         // After the rollover that may just have been, and before the caller writes VTTBR_EL2.
         if let Some(pending) = self.pool.pending.get_mut(slot.cpu.index())

@@ -72,6 +72,12 @@ pub trait TlbHardware {
     /// `tlbi vmalls12e1; dsb nsh; isb` while VTTBR_EL2 holds that VMID (and an empty root); afterwards it is as before.
     fn invalidate_vmid_here(&self, vmid: Vmid);
 
+    /// Makes a VM's new id visible to all CPUs before this one walks the VM's tables under it.
+    ///
+    /// `dsb ishst`. Who changes a table, makes that visible and then finds the old id in the cell must be sure that
+    /// nobody has walked the old table under the new one.
+    fn publish_id(&self);
+
     /// Interrupts another CPU, so that it leaves its guest and asks [`Allocator::is_called_out`].
     fn kick(&self, cpu: CpuId);
 

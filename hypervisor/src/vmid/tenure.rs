@@ -23,6 +23,7 @@ use super::holder::Holder;
 use super::id::Id;
 use super::slot::{CpuSlot, VmidCell};
 use super::sync::{Relaxed, Release};
+use super::victim::{Record, Rule};
 use crate::ids::{CpuId, Vmid};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -41,6 +42,8 @@ pub(super) struct Tenure {
     pub(super) uses: u64,
     /// For the choice of a victim: its VM has run again after it was found idle.
     pub(super) returned: bool,
+    /// The id under which the VM had it from whom it was taken last, and by which rule.
+    taken: Option<(Id, Rule)>,
 }
 
 /// What is known of all VMIDs, by their index.
@@ -55,6 +58,8 @@ pub(super) struct Tenures {
     pub(super) recent: [u16; RECENT],
     /// Where the next one goes.
     pub(super) next_recent: usize,
+    /// How good the rules for the choice of a victim were lately.
+    pub(super) record: Record,
 }
 
 /// How many of the last VMIDs given are remembered.
@@ -62,8 +67,14 @@ pub(super) const RECENT: usize = 16;
 
 impl Tenures {
     pub(super) fn new(usable: u32) -> Self {
-        let empty =
-            Tenure { id: Id::NONE, used: CpuSet::EMPTY, stale: CpuSet::EMPTY, uses: 0, returned: false };
+        let empty = Tenure {
+            id: Id::NONE,
+            used: CpuSet::EMPTY,
+            stale: CpuSet::EMPTY,
+            uses: 0,
+            returned: false,
+            taken: None,
+        };
         let count = if usable == 0 { 0 } else { usable as usize + 1 };
         Tenures {
             each: vec![empty; count].into_boxed_slice(),
@@ -71,6 +82,7 @@ impl Tenures {
             random: 0x0D0E_7E50,
             recent: [0; RECENT],
             next_recent: 0,
+            record: Record::default(),
         }
     }
 
@@ -83,9 +95,21 @@ impl Tenures {
         id != Id::NONE && self.each.get(id.index() as usize).is_some_and(|tenure| tenure.id == id)
     }
 
+    /// A VM needs a VMID and had this id before. If it is the last one from whom that VMID was taken, it would have it still had
+    /// another been chosen then.
+    fn regret(&mut self, id: Id) {
+        if let Some(tenure) = self.each.get_mut(id.index() as usize)
+            && let Some((taken, rule)) = tenure.taken
+            && taken == id
+        {
+            tenure.taken = None;
+            self.record.regret(rule);
+        }
+    }
+
     fn begin(&mut self, id: Id) {
         if let Some(tenure) = self.get(id.index()) {
-            *tenure = Tenure { id, used: CpuSet::EMPTY, stale: tenure.stale, uses: 0, returned: false };
+            *tenure = Tenure { id, used: CpuSet::EMPTY, uses: 0, returned: false, ..tenure.clone() };
             self.recent[self.next_recent] = id.index();
             self.next_recent = (self.next_recent + 1) % RECENT;
         }
@@ -104,6 +128,7 @@ impl<H: TlbHardware> Holder<'_, H> {
             return old;
         }
         self.events.allocations.increment();
+        self.pool.tenures.regret(old);
         if !self.shared.tenures.load(Relaxed) {
             // No VMID has ever been taken away, so none has stale entries, and any CPU may enter.
             if let Some(index) = self.pool.take_next() {
@@ -132,6 +157,7 @@ impl<H: TlbHardware> Holder<'_, H> {
         self.pool.tenures.begin(id);
         self.note_owner(id.index(), id);
         cell.store(id);
+        self.hw.publish_id();
     }
 
     /// For [`super::Allocator::holds`].
@@ -171,9 +197,14 @@ impl<H: TlbHardware> Holder<'_, H> {
     fn reclaim(&mut self, own: &CpuSlot) {
         let mut taken: ArrayVec<Vmid, { super::config::MAX_BATCH as usize }> = ArrayVec::new();
         while taken.len() < usize::from(self.shared.batch) && !taken.is_full() {
-            let Some(victim) = self.choose() else { break };
+            let Some((victim, rule)) = self.choose() else { break };
+            let id = self.pool.tenures.each.get(victim as usize).map(|tenure| tenure.id);
             if self.revoke(victim) {
                 taken.push(Vmid(victim));
+                self.pool.tenures.record.choice(rule);
+                if let Some(tenure) = self.pool.tenures.get(victim) {
+                    tenure.taken = id.map(|id| (id, rule));
+                }
             }
         }
         if self.shared.flush == Flush::Broadcast {

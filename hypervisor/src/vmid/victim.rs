@@ -13,21 +13,73 @@ const WINDOW: usize = 16;
 /// `newest` takes what was unused for the longest time once in so many choices, so that what never comes back doesn't stay.
 const OLDEST_ONCE_IN: u64 = 16;
 
+/// `adaptive` tries the rule that is worse once in so many choices, to learn whether it still is.
+const OTHER_ONCE_IN: u64 = 8;
+/// After so many choices by a rule, what came before counts half.
+const MEMORY: u32 = 64;
+
+/// What a victim was chosen for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rule {
+    /// It is the newest without a return.
+    Newest = 0,
+    /// It was unused for the longest time, or is one that none of the two names.
+    Oldest = 1,
+}
+
+/// How often each rule has chosen lately, and how often the VM it chose came back before its VMID had passed on again.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Record {
+    choices: [u32; 2],
+    regrets: [u32; 2],
+}
+
+impl Record {
+    pub(super) fn choice(&mut self, rule: Rule) {
+        let at = rule as usize;
+        self.choices[at] += 1;
+        if self.choices[at] == MEMORY {
+            self.choices[at] /= 2;
+            self.regrets[at] /= 2;
+        }
+    }
+
+    pub(super) fn regret(&mut self, rule: Rule) {
+        self.regrets[rule as usize] += 1;
+    }
+
+    /// The rule with fewer regrets for each choice; `newest` if they are equal.
+    fn better(&self) -> Rule {
+        let [newest, oldest] = [0, 1].map(|at| self.regrets[at] * self.choices[1 - at].max(1));
+        if newest <= oldest { Rule::Newest } else { Rule::Oldest }
+    }
+}
+
 impl<H: TlbHardware> Holder<'_, H> {
     /// An index whose VM runs nowhere, as far as can be seen; `None` if all do.
-    pub(super) fn choose(&mut self) -> Option<u16> {
-        match self.shared.victim {
-            Victim::Lru => self.longest_unused(),
+    pub(super) fn choose(&mut self) -> Option<(u16, Rule)> {
+        let victim = self.shared.victim;
+        let rule = match victim {
+            Victim::Lru => Rule::Oldest,
             Victim::Random => {
                 self.pool.tenures.hand = self.random() as usize % self.pool.tenures.each.len().max(1);
-                self.next_idle()
+                return self.next_idle().map(|index| (index, Rule::Oldest));
             }
-            Victim::Clock => self.second_chance(),
-            Victim::Newest => {
-                let oldest = self.random().is_multiple_of(OLDEST_ONCE_IN);
-                let newest = if oldest { None } else { self.newest_without_return() };
-                newest.or_else(|| self.longest_unused())
+            Victim::Clock => return self.second_chance().map(|index| (index, Rule::Oldest)),
+            Victim::Newest if self.random().is_multiple_of(OLDEST_ONCE_IN) => Rule::Oldest,
+            Victim::Newest => Rule::Newest,
+            Victim::Adaptive => {
+                let other = self.random().is_multiple_of(OTHER_ONCE_IN);
+                match (self.pool.tenures.record.better(), other) {
+                    (Rule::Newest, false) | (Rule::Oldest, true) => Rule::Newest,
+                    _ => Rule::Oldest,
+                }
             }
+        };
+        let newest = if rule == Rule::Newest { self.newest_without_return() } else { None };
+        match newest {
+            Some(index) => Some((index, Rule::Newest)),
+            None => self.longest_unused().map(|index| (index, Rule::Oldest)),
         }
     }
 

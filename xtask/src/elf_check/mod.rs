@@ -5,6 +5,7 @@
 //! behind its back: the target is a soft-float one, and this check shows that it worked.
 
 mod a64;
+mod path;
 mod tlb;
 
 use std::ops::Range;
@@ -111,6 +112,31 @@ pub fn size(file: &[u8], limit: u64) -> Result<u64> {
         );
     }
     Ok(bytes)
+}
+
+/// The fast path of a function: see [`path`]. It takes at most `limit` instructions, one atomic operation, and no barrier.
+///
+/// # Errors
+/// It takes more, or there is no such function, or no way through it without a call.
+pub fn fast_path(file: &[u8], function: &str, limit: usize) -> Result<path::Path> {
+    let elf = parse(file)?;
+    let named = |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| {
+        symbol.name().is_ok_and(|name| format!("{:#}", rustc_demangle::demangle(name)) == function)
+    };
+    let symbol =
+        elf.symbols().find(named).with_context(|| format!("the image has no function {function}"))?;
+    let range = symbol.address()..symbol.address() + symbol.size();
+    let words: Vec<(u64, u32)> =
+        instructions(&elf)?.into_iter().filter(|(address, _)| range.contains(address)).collect();
+    let found = path::longest(&words).with_context(|| format!("{function} never returns without a call"))?;
+    let path::Path { instructions, atomics, barriers, .. } = found;
+    if instructions > limit || atomics != 1 || barriers != 0 {
+        bail!(
+            "{function}: {instructions} instructions, {atomics} atomic operations, {barriers} barriers on the fast path; \
+             at most {limit}, one and none are allowed"
+        );
+    }
+    Ok(found)
 }
 
 type Elf<'a> = ElfFile64<'a, LittleEndian>;

@@ -40,7 +40,7 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("vmid.policy", Takes::Word(POLICIES)),
     ("vmid.bits", Takes::Number(4, 16)),
     ("vmid.flush", Takes::Word(&["broadcast", "local"])),
-    ("vmid.victim", Takes::Word(&["newest", "lru", "random", "clock"])),
+    ("vmid.victim", Takes::Word(&["adaptive", "newest", "lru", "random", "clock"])),
     ("vmid.batch", Takes::Number(1, 64)),
     ("sched.slice_us", Takes::Number(100, 10_000_000)),
     ("sched.vmid_affinity", Takes::Number(0, 64)),

@@ -120,6 +120,11 @@ impl crate::vmid::TlbHardware for GuestTlb {
         });
     }
 
+    fn publish_id(&self) {
+        // SAFETY: a barrier.
+        unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
+    }
+
     fn kick(&self, cpu: CpuId) {
         if let Some(shared) = super::this_cpu().system.cpu(cpu) {
             super::send_kick(shared.kick_target);

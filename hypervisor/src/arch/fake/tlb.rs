@@ -101,6 +101,9 @@ impl TlbHardware for GuestTlb {
         machine().tlbs().forget_here(index, Some(vmid));
     }
 
+    /// Simulated CPUs see each other's stores at once.
+    fn publish_id(&self) {}
+
     fn kick(&self, cpu: CpuId) {
         super::send_kick(cpu.0.into());
     }

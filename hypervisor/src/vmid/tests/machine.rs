@@ -141,6 +141,8 @@ impl TlbHardware for Tlbs {
         );
     }
 
+    fn publish_id(&self) {}
+
     /// The other CPU is out of its guest at once.
     fn kick(&self, cpu: CpuId) {
         Self::count(&self.kicks, 1);

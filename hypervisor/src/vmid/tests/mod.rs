@@ -1,7 +1,9 @@
 //! Tests of the allocator on the host. The concurrent ones are in `hypervisor/tests/loom_vmid.rs`.
 
+mod comparison;
 mod machine;
 mod prediction;
 mod properties;
 mod recorder;
 mod rules;
+mod simulator;

@@ -11,6 +11,7 @@ pub(super) enum Op {
     InvalidateVmids(Vec<u16>),
     InvalidateAllHere,
     InvalidateVmidHere(u16),
+    PublishId,
     Kick(u16),
     Wait,
 }
@@ -23,8 +24,13 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// What was recorded since it was last asked.
+    /// What was recorded since it was last asked, but for [`Op::PublishId`].
     pub(super) fn take(&self) -> Vec<Op> {
+        self.take_all().into_iter().filter(|op| *op != Op::PublishId).collect()
+    }
+
+    /// What was recorded since it was last asked.
+    pub(super) fn take_all(&self) -> Vec<Op> {
         self.ops.take()
     }
 
@@ -49,6 +55,10 @@ impl TlbHardware for Recorder {
 
     fn invalidate_vmid_here(&self, vmid: Vmid) {
         self.ops.borrow_mut().push(Op::InvalidateVmidHere(vmid.0));
+    }
+
+    fn publish_id(&self) {
+        self.ops.borrow_mut().push(Op::PublishId);
     }
 
     fn kick(&self, cpu: CpuId) {

@@ -340,6 +340,24 @@ fn ten_thousand_vms_one_after_the_other_need_no_rollover() {
     }
 }
 
+/// Who unmaps something, and finds a VM's former VMID in its cell, must know that nobody walks under the new one yet.
+#[test]
+fn a_new_vmid_is_published_before_the_guest_is_entered() {
+    for &policy in ALL {
+        let bench = Bench::new(3, 1, 5, policy);
+        for vm in 0..3 {
+            bench.visit(0, vm);
+            assert_eq!(bench.hw.take_all(), [Op::PublishId], "{policy}");
+        }
+        bench.visit(0, 3);
+        let ops = bench.hw.take_all();
+        let at = |wanted: Op| ops.iter().position(|op| *op == wanted);
+        assert!(at(Op::PublishId) > at(Op::InvalidateAll), "{policy}: {ops:?}");
+        bench.visit(0, 3);
+        assert_eq!(bench.hw.take_all(), [], "{policy}: it has it already");
+    }
+}
+
 #[test]
 fn a_released_vms_slot_does_not_pin_its_index() {
     let bench = Bench::new(3, 2, 1, Policy::V3NoClear);
