@@ -30,6 +30,6 @@ pub use idle::IdleMask;
 pub use switch::{attend, run, time_schedule_in};
 #[cfg(any(target_os = "none", test))]
 pub use wake::{
-    check_timers, follow_physical_timer, limit_slice, notify, notify_index, notify_set, start, stop_vm,
+    check_timers, follow_physical_timer, kick_arrived, notify, notify_index, notify_set, start, stop_vm,
     wake_blocked,
 };
