@@ -229,7 +229,8 @@ impl Options {
                 return Err(
                     "no such option; there are vmid.policy, vmid.bits, vmid.flush, vmid.victim, vmid.batch, \
                             sched.slice_us, sched.vmid_affinity, sched.seed, report.period_ms, console.prefix, \
-                            stats.histograms, vm.merge, vm.watchdog_ms, vm.watchdog, vm.panic and debug.fault");
+                            stats.histograms, vm.merge, vm.watchdog_ms, vm.watchdog, vm.panic and debug.fault",
+                );
             }
         }
         Ok(())
