@@ -150,7 +150,10 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 }
 
 /// That a file can be written is found out before a run of minutes, not after it.
-fn writable(path: &Path) -> Result<()> {
+///
+/// # Errors
+/// Its directory does not exist.
+pub fn writable(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     ensure!(
         parent.is_dir(),

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use crate::bench::writable;
 use crate::image::{self, Programs};
 use crate::linux::{self, Packages, Release};
 use crate::progress::Progress;
@@ -40,7 +41,7 @@ const WATCHDOG_MS: &str = "60000";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo xtask matrix\n  \
     cargo xtask matrix --kernel 6.12-16k --cpu cortex-a57 --cpu max --vcpus 4\n\n\
-    The whole takes about an hour on two cores. A kernel that is not there is fetched (50 to 100 MB each).")]
+    The whole takes half an hour on two cores. A kernel that is not there is fetched (50 to 100 MB each).")]
 pub struct MatrixArgs {
     /// A kernel; may be repeated [default: all]
     #[arg(long = "kernel", value_name = "NAME", value_enum)]
@@ -89,6 +90,9 @@ pub struct Row {
 /// What keeps a run from being tried at all: a build that fails, packages that can't be had, Ctrl-C.
 pub fn run(args: &MatrixArgs) -> Result<ExitCode> {
     interrupt::watch()?;
+    for path in [&args.json, &args.logs].into_iter().flatten() {
+        writable(path)?;
+    }
     if let Some(logs) = &args.logs {
         std::fs::create_dir_all(logs).with_context(|| format!("--logs: making {}", logs.display()))?;
     }
