@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{bench, image, matrix, model, run, setup, test};
+use crate::{bench, image, matrix, model, mutate, run, setup, test};
 
 /// Odometer's host tool: set up, build, run, bench and test.
 #[derive(Debug, Parser)]
@@ -31,6 +31,8 @@ pub enum Command {
     Matrix(matrix::MatrixArgs),
     /// Check the models of the VMID allocator with TLC
     Model(model::ModelArgs),
+    /// Make the code wrong, in a copy, and see by which tests that is noticed
+    Mutate(mutate::MutateArgs),
     /// Run the tests: on the host, in loom, and on QEMU
     Test(test::TestArgs),
 }
@@ -44,6 +46,7 @@ pub fn run() -> Result<ExitCode> {
         Command::Bench(args) => bench::run(&args),
         Command::Matrix(args) => matrix::run(&args),
         Command::Model(args) => model::run(&args),
+        Command::Mutate(args) => mutate::run(&args),
         Command::Test(args) => test::run(&args),
     }
 }

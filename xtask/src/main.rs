@@ -12,6 +12,7 @@ mod interrupt;
 mod linux;
 mod matrix;
 mod model;
+mod mutate;
 mod paths;
 mod progress;
 mod qemu;

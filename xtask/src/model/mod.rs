@@ -94,6 +94,23 @@ pub fn check_small() -> Result<Vec<Outcome>> {
     check(&setup::tlc()?, &chosen(&[], Size::Small)?, Size::Small, &|_| Ok(()))
 }
 
+/// Whether a configuration breaks as it must.
+///
+/// # Errors
+/// No TLC or no Java, no such configuration, or no answer.
+pub fn breaks(name: &str) -> Result<bool> {
+    let case = cases::all().into_iter().find(|case| case.name == name);
+    let case = case.with_context(|| format!("no configuration is called {name}"))?;
+    let (verdict, _) = attempt(&setup::tlc()?, &case, Size::Small, 1)??;
+    Ok(matches!(case.expected, Expected::Breaks(property) if verdict.broken.as_deref() == Some(property)))
+}
+
+/// Whether there is such a configuration, and it has to break.
+#[cfg(test)]
+pub fn must_break(name: &str) -> bool {
+    cases::all().iter().any(|case| case.name == name && matches!(case.expected, Expected::Breaks(_)))
+}
+
 /// The configurations whose names begin so.
 fn chosen(names: &[String], size: Size) -> Result<Vec<Case>> {
     let all: Vec<Case> = cases::all().into_iter().filter(|case| case.from <= size).collect();

@@ -1,0 +1,149 @@
+//! The mutations: what may be got wrong in the code around VMIDs, and who must notice.
+
+/// Who notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Catcher {
+    /// Unit and property tests of the hypervisor whose names contain this.
+    Unit(&'static str),
+    /// The allocator under loom: tests whose names contain this.
+    Loom(&'static str),
+    /// The suite that looks at the images.
+    Image,
+}
+
+/// A change of the code that makes it wrong.
+#[derive(Debug)]
+pub struct Mutation {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What is wrong then.
+    pub about: &'static str,
+    /// The directory or file in which the text is found, once.
+    pub room: &'static str,
+    /// The text.
+    pub from: &'static str,
+    /// What takes its place.
+    pub to: &'static str,
+    /// Who must notice. The first one that does is enough.
+    pub catchers: &'static [Catcher],
+    /// The configuration of `cargo xtask model` in which the same is done, if there is one.
+    pub model: Option<&'static str>,
+}
+
+const VMID: &str = "hypervisor/src/vmid";
+const STAGE2: &str = "hypervisor/src/memory/stage2/edit.rs";
+const TLB: &str = "hypervisor/src/arch/aarch64/tlb.rs";
+const SWITCH: &str = "hypervisor/src/scheduler/switch.rs";
+const ALLOCATOR_TESTS: Catcher = Catcher::Unit("vmid::");
+
+/// All of them.
+pub const ALL: &[Mutation] = &[
+    Mutation {
+        name: "store-at-schedule-in",
+        about: "a plain store for the compare-exchange of the fast path",
+        room: VMID,
+        from: "slot.active.compare_exchange(active, id.0, Relaxed, Relaxed).is_ok()",
+        to: "{ slot.active.store(id.0, Relaxed); true }",
+        catchers: &[ALLOCATOR_TESTS, Catcher::Loom("fast_path")],
+        model: Some("clear/exchanges"),
+    },
+    Mutation {
+        name: "ignores-generation",
+        about: "the fast path doesn't look at the id's generation",
+        room: VMID,
+        from: "id.is_of(generation)",
+        to: "(generation != 0 && id.index() != 0)",
+        catchers: &[ALLOCATOR_TESTS],
+        model: None,
+    },
+    Mutation {
+        name: "slot-after-unlock",
+        about: "the slow path gives the lock back before it stores the slot",
+        room: VMID,
+        from: "slot.active.store(id.0, Relaxed);\n        drop(pool);",
+        to: "drop(pool);\n        slot.active.store(id.0, Relaxed);",
+        catchers: &[Catcher::Loom("two_rollovers_at_once"), Catcher::Loom("three_cpus_at_once")],
+        model: None,
+    },
+    Mutation {
+        name: "skips-reserve",
+        about: "a rollover doesn't mark what runs as used",
+        room: VMID,
+        from: "if index != 0 {\n                self.pool.take(index);\n            }",
+        to: "let _ = index;",
+        catchers: &[ALLOCATOR_TESTS],
+        model: None,
+    },
+    Mutation {
+        name: "renews-one-reserved",
+        about: "a renewed id goes into one reserved slot, not into all that hold it",
+        room: VMID,
+        from: "found = true;\n",
+        to: "found = true;\n                break;\n",
+        catchers: &[ALLOCATOR_TESTS],
+        model: None,
+    },
+    Mutation {
+        name: "rollover-without-flush",
+        about: "a rollover without its flush",
+        room: VMID,
+        from: "self.hw.invalidate_all();",
+        to: "",
+        catchers: &[ALLOCATOR_TESTS],
+        model: Some("clear/no-flush"),
+    },
+    Mutation {
+        name: "ended-stays-reserved",
+        about: "an ended VM's id stays reserved",
+        room: VMID,
+        from: "if *reserved == id {\n                *reserved = Id::NONE;\n            }",
+        to: "let _ = &reserved;",
+        catchers: &[ALLOCATOR_TESTS],
+        model: None,
+    },
+    Mutation {
+        name: "flush-before-publish",
+        about: "a page is invalidated before its table's change is visible, and the VMID read as early",
+        room: STAGE2,
+        from: "self.tlb.publish();\n        self.tlb.invalidate_ipa(self.stage2.root, ipa);",
+        to: "self.tlb.invalidate_ipa(self.stage2.root, ipa);\n        self.tlb.publish();",
+        catchers: &[Catcher::Unit("memory::stage2")],
+        model: Some("clear/early-vmid"),
+    },
+    Mutation {
+        name: "replace-without-flush",
+        about: "a page is replaced without a TLBI",
+        room: STAGE2,
+        from: "self.tlb.invalidate_ipa(self.stage2.root, ipa);\n",
+        to: "",
+        catchers: &[Catcher::Unit("memory::stage2")],
+        model: None,
+    },
+    Mutation {
+        name: "skips-sibling",
+        about: "two vCPUs of one VM in turn on a CPU, without a local invalidation between them",
+        room: SWITCH,
+        from: "arch::invalidate_sibling();",
+        to: "",
+        catchers: &[Catcher::Unit("scheduler::")],
+        model: None,
+    },
+    Mutation {
+        name: "no-barrier-before-flush",
+        about: "a rollover's flush without the dsb ishst before it",
+        room: TLB,
+        from: "\"dsb ishst\", // table writes before it are seen by every walker\n",
+        to: "",
+        catchers: &[Catcher::Image],
+        model: Some("clear/flush-first"),
+    },
+    Mutation {
+        name: "no-barrier-after-flush",
+        about: "a rollover's flush that nobody waits for",
+        room: TLB,
+        from: "\"dsb ish\", // complete on every CPU\n",
+        to: "",
+        catchers: &[Catcher::Image],
+        model: Some("clear/no-flush"),
+    },
+];
