@@ -13,7 +13,7 @@ CONSTANTS
     None,            \* a model value: no VM, VMID 0
     Crowd,           \* whether there may be more VMs than are followed here, which take any VMIDs that are free
     VcpusPerVm,      \* CPUs that may run one VM at once
-    Policy,          \* "v3-no-clear", "v3-clear-zero", "merged", "clear", "tri-state"
+    Policy,          \* "v3-no-clear", "v3-clear-zero", "merged", "clear", "tri-state", "global"
     LastGeneration,  \* none is begun after this one ...
     AtLast,          \* ... "stop", or "wrap" (1 comes next)
     LateGeneration,  \* "no"; "until-dsb", "until-lock": when others see a new generation at the latest
@@ -232,11 +232,22 @@ RollSlot(c) ==
            last == todo = {d}
        IN /\ active' = [active EXCEPT ![d] = Zero]
           /\ reserved' = [reserved EXCEPT ![d] = id]
-          /\ used' = IF IsLive(id) THEN used \cup {Vmid(id)} ELSE used
+          \* `global` gives nobody's VMID another generation: it waits for those that ran.
+          /\ used' = IF IsLive(id) /\ Policy # "global" THEN used \cup {Vmid(id)} ELSE used
           /\ todo' = IF last /\ Fault = "flush-before-exchange" THEN {} ELSE IF last THEN Cpus ELSE todo \ {d}
           /\ IF ~last THEN UNCHANGED pc
-             ELSE Goto(c, IF Fault = "flush-before-exchange" THEN "take" ELSE "roll_publish")
+             ELSE Goto(c, IF Fault = "flush-before-exchange" THEN "take"
+                     ELSE IF Policy = "global" THEN "roll_wait" ELSE "roll_publish")
     /\ UNCHANGED <<gen, seen, cell, prev, behind, lock, vm, rid, ract, vttbr, cached, life, matched, edit>>
+
+\* `global`: every CPU that was in a guest has been kicked, has parked its VTTBR_EL2 and said so.
+RollWait(c) ==
+    /\ pc[c] = "roll_wait"
+    /\ Fault = "no-wait" \/ \A d \in Cpus : IsLive(reserved[d]) => active[d] # Zero
+    /\ reserved' = [d \in Cpus |-> Zero]
+    /\ Goto(c, "roll_publish")
+    /\ UNCHANGED <<gen, seen, cell, prev, behind, active, used, lock, todo, vm, rid, ract, vttbr, cached, life, matched,
+                   edit>>
 
 \* DSB ISHST
 RollPublish(c) ==
@@ -307,14 +318,14 @@ ScheduleOut(c) ==
               [] Policy = "v3-clear-zero" -> Zero
               [] Policy = "merged" -> Invalid
               [] Policy = "clear" -> IF @ = id THEN Invalid ELSE @
-              [] Policy = "tri-state" -> IF @ = id THEN Invalid ELSE @]
-    /\ IF Policy = "tri-state" /\ ~IsLive(active[c]) THEN Goto(c, "say_away") /\ UNCHANGED vm
+              [] Policy \in {"tri-state", "global"} -> IF @ = id THEN Invalid ELSE @]
+    /\ IF Policy \in {"tri-state", "global"} /\ ~IsLive(active[c]) THEN Goto(c, "say_away") /\ UNCHANGED vm
        ELSE IF Parking = "late" THEN Goto(c, "park") /\ UNCHANGED vm
        ELSE Idle(c)
     /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, lock, todo, rid, ract, vttbr, cached, life, matched,
                    edit>>
 
-\* The exchange failed on a rollover's 0, which this replaces by a value that sends the CPU to the lock just so.
+\* The exchange failed on a rollover's 0, which this replaces by a value that sends the CPU to the lock just so (tri-state, global).
 SayAway(c) ==
     /\ pc[c] = "say_away"
     /\ active' = [active EXCEPT ![c] = Away]
@@ -474,7 +485,7 @@ Init ==
 
 ScheduleIn(c) ==
     \/ ReadId(c) \/ ReadGeneration(c) \/ ReadActive(c) \/ Exchange(c) \/ Lock(c) \/ Renew(c) \/ Take(c)
-    \/ RollGeneration(c) \/ RollSlot(c) \/ RollPublish(c) \/ RollFlush(c)
+    \/ RollGeneration(c) \/ RollSlot(c) \/ RollWait(c) \/ RollPublish(c) \/ RollFlush(c)
     \/ StoreNewId(c) \/ PublishId(c) \/ StoreActive(c) \/ Bind(c)
 
 Out(c) == Leave(c) \/ ScheduleOut(c) \/ SayAway(c) \/ ParkLate(c)

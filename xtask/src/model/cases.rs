@@ -162,6 +162,8 @@ fn holding() -> Vec<Case> {
             .with(&ends)
             .with(&[policy!("tri-state")])
             .only_large(),
+        case("global", "global, which calls all CPUs out of their guests").with(&[policy!("global")]),
+        case("global/ends", "global, and VMs end").with(&ends).with(&[policy!("global")]).only_large(),
         case("v3-no-clear", "v3-no-clear").with(&[policy!("v3-no-clear")]).large(&three),
         case("v3-no-clear/ends", "v3-no-clear, and VMs end")
             .with(&ends)
@@ -195,6 +197,7 @@ fn switches() -> Vec<Case> {
         .with(&[never, ("WalksAtEl2", "FALSE")]),
         unparked("clear/unparked", policy!("clear")),
         unparked("tri-state/unparked", policy!("tri-state")),
+        unparked("global/unparked", policy!("global")),
         unparked("merged/unparked", policy!("merged")),
         unparked("v3-clear-zero/unparked", policy!("v3-clear-zero")),
         // Its slot goes on naming what VTTBR_EL2 holds, so that only a VM's end meets the walks.
@@ -229,6 +232,9 @@ fn races() -> Vec<Case> {
             .with(&[("AtLast", "\"wrap\"")])
             .without_properties()
             .breaks("NoSharedId"),
+        case("global/no-wait", "global doesn't wait until CPUs have left their guests")
+            .with(&[policy!("global"), ("Fault", "\"no-wait\"")])
+            .breaks("VttbrIsActive"),
         case("clear/forgets", "suspended animation: a rollover forgets who has not been back since the last")
             .with(&[("Fault", "\"forget-reserved\""), ("LastGeneration", "3")])
             .breaks("VttbrIsActive"),

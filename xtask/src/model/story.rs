@@ -26,6 +26,7 @@ const ACTIONS: &[(&str, &str)] = &[
     ("Take", "{c} takes a free VMID"),
     ("RollGeneration", "{c} begins a rollover: next generation, empty bitmap"),
     ("RollSlot", "{c} exchanges an active slot for 0"),
+    ("RollWait", "{c} waits until all that were in guests have left them"),
     ("RollPublish", "{c} waits until that is visible (dsb ishst)"),
     ("RollFlush", "{c}'s tlbi alle1is reaches a CPU"),
     ("StoreNewId", "{c} stores {v}'s id"),

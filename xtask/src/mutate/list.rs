@@ -31,6 +31,8 @@ pub struct Mutation {
 }
 
 const VMID: &str = "hypervisor/src/vmid";
+const HOLDER: &str = "hypervisor/src/vmid/holder.rs";
+const TENURE: &str = "hypervisor/src/vmid/tenure.rs";
 const STAGE2: &str = "hypervisor/src/memory/stage2/edit.rs";
 const TLB: &str = "hypervisor/src/arch/aarch64/tlb.rs";
 const SWITCH: &str = "hypervisor/src/scheduler/switch.rs";
@@ -91,6 +93,42 @@ pub const ALL: &[Mutation] = &[
         to: "",
         catchers: &[ALLOCATOR_TESTS],
         model: Some("clear/no-flush"),
+    },
+    Mutation {
+        name: "id-not-published",
+        about: "no dsb between a new VMID's store and the first walk under it",
+        room: HOLDER,
+        from: "self.hw.publish_id();",
+        to: "",
+        catchers: &[ALLOCATOR_TESTS],
+        model: Some("clear/unpublished"),
+    },
+    Mutation {
+        name: "end-without-flush",
+        about: "a VM's end without its flush",
+        room: HOLDER,
+        from: "self.hw.invalidate_vmids(&[id.vmid()]);",
+        to: "",
+        catchers: &[ALLOCATOR_TESTS],
+        model: Some("clear/no-end-flush"),
+    },
+    Mutation {
+        name: "admits-without-flush",
+        about: "reclaim: a CPU is admitted without having flushed what is stale",
+        room: TENURE,
+        from: "self.hw.invalidate_vmid_here(id.vmid());",
+        to: "",
+        catchers: &[ALLOCATOR_TESTS],
+        model: Some("reclaim/no-local-flush"),
+    },
+    Mutation {
+        name: "keeps-known",
+        about: "reclaim: a VMID is taken away, and a CPU's entry of it stays valid",
+        room: TENURE,
+        from: "known.store(Id::OUT.0, Relaxed);",
+        to: "",
+        catchers: &[ALLOCATOR_TESTS],
+        model: Some("reclaim/keeps-known"),
     },
     Mutation {
         name: "ended-stays-reserved",
