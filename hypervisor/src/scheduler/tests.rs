@@ -157,6 +157,17 @@ fn trap_21_a_vm_ends_whatever_its_vcpus_are_doing() {
 }
 
 #[test]
+fn trap_22_a_timer_that_waits_in_memory_is_gone_after_a_reset() {
+    // vCPU 1 is put away with its timer armed, when vCPU 0 resets the VM.
+    let first = vec![Do::cpu_on(1), Do::Spin(1000), Do::system_reset()];
+    let again = vec![Do::OpenGic, Do::cpu_on(1), Do::Await(1, 1), Do::system_off()];
+    let second = vec![Do::Arm { ticks: 3000, masked: false }, Do::UntilReset];
+    let later = vec![Do::Spin(9000), Do::ExpectArrivals(27, 0), Do::Send(1, 0b01)];
+    let vms = vec![vec![pinned(0, [first, again].concat()), pinned(0, [second, later].concat())]];
+    ends(&run(Setup { slice: 200, ..Setup::new(1) }, vms), "one CPU");
+}
+
+#[test]
 fn trap_21_a_vm_is_reset_while_others_run() {
     const RESETS: u64 = 5;
     for seed in 1..10 {
