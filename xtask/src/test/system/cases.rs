@@ -298,6 +298,7 @@ fn guests() -> Vec<Case> {
         cases.push(case);
     }
     cases.push(stolen_time());
+    cases.extend(super::overcommit::cases(LONG));
     cases.extend(virtio());
     cases
 }

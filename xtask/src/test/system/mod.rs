@@ -10,6 +10,7 @@ mod device_tree;
 mod el3;
 mod expect;
 mod launch;
+mod overcommit;
 mod traps;
 
 use std::sync::Mutex;
