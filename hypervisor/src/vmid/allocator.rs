@@ -28,7 +28,7 @@ pub struct Allocator {
 impl Allocator {
     /// An allocator of all VMIDs of `bits` bits but 0, for CPUs 0 to `cpus` - 1.
     ///
-    /// Memory is taken from the heap here and never again: see [`Self::heap_bytes`].
+    /// Memory is taken from the heap here and never again.
     ///
     /// # Errors
     /// `bits` outside [`MIN_BITS`]..=[`MAX_BITS`], no CPU, not more usable VMIDs than CPUs, or a way to flush that the policy
