@@ -117,6 +117,8 @@ fn measure(
             // Trials differ in the order in which their VMs start, so that they are samples even where the clock is exact.
             scenario.set_option("sched.seed", &(trial + 1).to_string());
         }
+        // And in the machine's random numbers: where a Linux kernel lies decides how its scheduler's first steps fall out.
+        scenario.machine.seed = trial + 1;
         for (index, policy) in policies.iter().enumerate() {
             scenario.set_option("vmid.policy", policy);
             scenario.check("the command line")?;

@@ -70,6 +70,7 @@ impl Launch {
         arguments.extend(["-accel".into(), format!("tcg,thread={threads}")]);
         if machine.deterministic {
             arguments.extend(["-icount".into(), "shift=0,sleep=off".into()]);
+            arguments.extend(["-seed".into(), machine.seed.to_string()]);
         }
         arguments
     }
@@ -145,6 +146,7 @@ mod tests {
         let line = launch(machine).behaviour().join(" ");
         assert!(line.contains("-icount shift=0"), "{line}");
         assert!(line.contains("dtb-randomness=off"), "{line}");
+        assert!(line.contains("-seed 1"), "{line}");
     }
 
     #[test]

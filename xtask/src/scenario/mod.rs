@@ -54,6 +54,8 @@ pub struct Machine {
     pub multi_threaded: bool,
     /// Whether executed instructions drive the clock (one is one nanosecond), so that a run repeats exactly.
     pub deterministic: bool,
+    /// What a deterministic machine's random numbers (RNDR, from which Linux takes the place of its text) begin with.
+    pub seed: u32,
     /// Arguments for QEMU, after ours.
     pub qemu: Vec<String>,
 }
@@ -66,6 +68,7 @@ impl Default for Machine {
             cpu: "max".into(),
             multi_threaded: false,
             deterministic: false,
+            seed: 1,
             qemu: Vec::new(),
         }
     }

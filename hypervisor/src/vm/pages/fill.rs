@@ -1,7 +1,7 @@
 //! Finding the memory of pages: zeroed, shared, copied.
 
 use super::segment::{Content, Span};
-use super::window::{LARGEST, SMALLEST, SMALLEST_AGAIN};
+use super::window::AMONG_OTHERS;
 use super::{Means, PageError, PageSource, Pages, common};
 use crate::memory::address::{BLOCK_2M, Ipa, PAGE_SIZE, Pa};
 use crate::memory::phys::PhysMemory;
@@ -9,8 +9,8 @@ use crate::memory::stage2::{Attr, Stage2Tlb};
 use crate::vm::layout::RAM_BASE;
 use arrayvec::ArrayVec;
 
-/// Pages that are copied at a time at most.
-const LARGEST_PAGES: usize = (LARGEST / PAGE_SIZE) as usize;
+/// Pages that are copied at a time at most where there are common ones.
+const LARGEST_PAGES: usize = (AMONG_OTHERS.largest / PAGE_SIZE) as usize;
 
 /// How many bytes of untouched memory a guest that has `private` bytes of its own gets beside those that it asks for.
 ///
@@ -162,7 +162,7 @@ impl Pages {
         page: u64,
     ) -> Result<(), PageError> {
         let again = self.common(means.memory, page).is_some();
-        let within = self.window.around(page, if again { SMALLEST_AGAIN } else { SMALLEST }).clip(self.ram());
+        let within = self.window.around(page, again).clip(self.ram());
         let run = self.run(within, page, |at| {
             let own = self.stage2.translate(means.memory, Ipa(at)).is_some_and(|there| there.attr.write);
             !own && self.content(at) != Content::Zero
@@ -172,7 +172,9 @@ impl Pages {
         // What was common is not as the image has it.
         let mut common: ArrayVec<Pa, LARGEST_PAGES> = ArrayVec::new();
         for (at, to) in run.pages().zip(Span { start: pa.0, end: pa.0 + run.size() }.pages()) {
-            if let Some(from) = self.common(means.memory, at) {
+            if self.merges.is_some()
+                && let Some(from) = self.common(means.memory, at)
+            {
                 common::copy(means.memory, Pa(to), from);
                 // A run is no longer than a window.
                 let _ = common.try_push(from);

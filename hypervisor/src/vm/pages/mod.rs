@@ -169,7 +169,7 @@ impl Pages {
             stage2,
             size,
             segments,
-            window: Window::default(),
+            window: Window::new(if merges { window::AMONG_OTHERS } else { window::ALONE }),
             merges: merges.then(Merges::default),
             private_bytes: 0,
             shared_bytes: 0,
@@ -299,7 +299,7 @@ impl Pages {
         private.give(source);
         self.private_bytes = 0;
         self.shared_bytes = 0;
-        self.window = Window::default();
+        self.window = Window::new(self.window.sizes());
         self.merges = self.merges.take().map(|_| Merges::default());
     }
 

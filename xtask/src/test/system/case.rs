@@ -19,6 +19,8 @@ pub struct Outcome<'a> {
     pub captured: &'a Captured,
     /// What booted, where that was a scenario.
     pub scenario: Option<&'a Scenario>,
+    /// How often QEMU took an exception from a guest to EL2, where the case has it counted.
+    pub taken_to_el2: Option<u64>,
 }
 
 /// What boots.
@@ -91,6 +93,8 @@ pub struct Case {
     pub linux: bool,
     /// Further kernels that it needs: a scenario finds each as `vmlinuz-NAME`, with `initramfs-NAME`.
     pub kernels: Vec<Release>,
+    /// Whether QEMU logs all exceptions, so that those taken to EL2 are counted.
+    pub logs_exceptions: bool,
     /// How it may end.
     pub ends: Ends,
     /// How long it may take.
@@ -119,6 +123,7 @@ impl Case {
             since: (0, 0, 0),
             linux: false,
             kernels: Vec::new(),
+            logs_exceptions: false,
             ends: Ends::ByItself,
             limits: Limits { silence: Duration::from_secs(90), total: Duration::from_secs(240) },
             reserve: None,

@@ -238,6 +238,18 @@ pub fn occurs(reason: &'static str, least: u64) -> impl Fn(&Outcome<'_>) -> Resu
     }
 }
 
+/// QEMU's own log has as many exceptions taken to EL2 as Odometer has counted exits, and they are at most `most`.
+pub fn exits_are_what_qemu_logs(most: u64) -> impl Fn(&Outcome<'_>) -> Result<()> {
+    move |outcome| {
+        let cpus = records(outcome.captured, "cpu");
+        let counted = cpus.into_iter().map(|cpu| number(cpu, "exits.total")).sum::<Result<u64>>()?;
+        let logged = outcome.taken_to_el2.context("QEMU's exceptions were not logged")?;
+        ensure!(counted == logged, "{counted} exits are counted, but QEMU logged {logged} exceptions to EL2");
+        ensure!(counted <= most, "{counted} exits, at most {most} are expected");
+        Ok(())
+    }
+}
+
 /// A number of the record `kind` is within bounds.
 pub fn within(
     kind: &'static str,

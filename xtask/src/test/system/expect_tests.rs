@@ -18,7 +18,8 @@ odometer: booting
 
 fn judge(log: &str, check: impl Fn(&Outcome<'_>) -> Result<()>) -> Result<(), String> {
     let captured = Captured::from_log(log).expect("records can be read");
-    check(&Outcome { captured: &captured, scenario: None }).map_err(|error| format!("{error:#}"))
+    check(&Outcome { captured: &captured, scenario: None, taken_to_el2: None })
+        .map_err(|error| format!("{error:#}"))
 }
 
 /// The message about a report in which `from` became `to`.

@@ -1,6 +1,7 @@
 //! Running one system test.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -89,7 +90,12 @@ impl Bench {
 
     fn attempt(&self, case: &Case, qemu: Qemu, log: &Path) -> Result<()> {
         let scratch = paths::scratch()?;
-        let prepared = self.prepare(case, scratch.path())?;
+        let mut prepared = self.prepare(case, scratch.path())?;
+        let exceptions = scratch.path().join("exceptions.log");
+        if case.logs_exceptions {
+            let options = ["-d".into(), "int".into(), "-D".into(), exceptions.display().to_string()];
+            prepared.machine.qemu.extend(options);
+        }
         let mut launch = Launch {
             program: qemu.path,
             version: qemu.version,
@@ -111,7 +117,8 @@ impl Bench {
             Err(_) if case.ends == Ends::OrStops => Captured::from_log(&lines.join("\n"))?,
             Err(error) => return Err(error.context(launch.behaviour().join(" "))),
         };
-        let outcome = Outcome { captured: &captured, scenario: prepared.scenario.as_ref() };
+        let taken_to_el2 = case.logs_exceptions.then(|| taken_to_el2(&exceptions)).transpose()?;
+        let outcome = Outcome { captured: &captured, scenario: prepared.scenario.as_ref(), taken_to_el2 };
         let judged = case.checks.iter().try_for_each(|check| check(&outcome));
         judged.map_err(|error| {
             anyhow!(
@@ -193,6 +200,17 @@ impl Bench {
         let mut known = self.oldest.lock().unwrap_or_else(|broken| broken.into_inner());
         known.get_or_insert_with(|| setup::oldest_qemu().map_err(|error| format!("{error:#}"))).clone()
     }
+}
+
+/// Counts the exceptions that QEMU logged (`-d int`) as taken from a guest to EL2.
+fn taken_to_el2(log: &Path) -> Result<u64> {
+    let file = fs::File::open(log).context("opening QEMU's log of exceptions")?;
+    let mut count = 0;
+    for line in BufReader::new(file).lines() {
+        let line = line.context("reading QEMU's log of exceptions")?;
+        count += u64::from(line == "...from EL1 to EL2" || line == "...from EL0 to EL2");
+    }
+    Ok(count)
 }
 
 /// The last lines of a log, none of them too long to be read.

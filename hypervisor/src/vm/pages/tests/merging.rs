@@ -27,7 +27,7 @@ fn what_two_vms_patched_alike_and_execute_is_one_page() {
     assert_eq!(one, other);
     assert!(one.attr.execute && !one.attr.write);
     let counters = world.common.borrow().counters();
-    let pages = window::SMALLEST / PAGE_SIZE;
+    let pages = window::AMONG_OTHERS.smallest / PAGE_SIZE;
     assert_eq!((counters.joined, counters.first), (pages, pages));
     for vm in 0..2 {
         assert_eq!(world.vm(vm).pages.usage().private_bytes, 0);

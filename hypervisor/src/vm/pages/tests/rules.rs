@@ -105,16 +105,17 @@ fn a_second_vcpu_that_faults_on_the_same_piece_finds_it_mapped() {
 #[test]
 fn a_write_to_a_shared_page_copies_breaks_and_only_then_makes() {
     let mut world = world();
-    let page = KERNEL.ipa + 0x2_0000;
+    // The first of what is copied at a time.
+    let page = KERNEL.ipa;
     world.vm(0).resolve(page, Access::Read).unwrap();
     world.memory.take_events();
     world.vm(0).resolve(page + 0x18, Access::Write).unwrap();
     let root = world.vm(0).pages.root();
     let there = world.vm(0).there(page).unwrap();
-    let pages = (window::SMALLEST / PAGE_SIZE) as usize;
+    let pages = (window::ALONE.smallest / PAGE_SIZE) as usize;
     let events = world.memory.take_events();
     // The copy is whole and visible, to instruction fetches too.
-    assert_eq!(events[0], Settle(there.pa, window::SMALLEST, true));
+    assert_eq!(events[0], Settle(there.pa, window::ALONE.smallest, true));
     let broken = &events[1..][..pages];
     assert!(broken.iter().all(|event| matches!(event, Write(_, 0))), "{broken:?}");
     assert_eq!(events[1 + pages..][..2], [Publish, InvalidateAll(root)]);
@@ -126,8 +127,8 @@ fn a_write_to_a_shared_page_copies_breaks_and_only_then_makes() {
     }
     assert_eq!(events[3 + 2 * pages..], [Publish]);
     let usage = world.vm(0).pages.usage();
-    assert_eq!((usage.private_bytes, usage.copied_pages), (window::SMALLEST, pages as u64));
-    assert_eq!(usage.shared_bytes, BLOCK_2M - 0x8_0000 - window::SMALLEST);
+    assert_eq!((usage.private_bytes, usage.copied_pages), (window::ALONE.smallest, pages as u64));
+    assert_eq!(usage.shared_bytes, BLOCK_2M - 0x8_0000 - window::ALONE.smallest);
     world.check();
 }
 
