@@ -5,6 +5,7 @@ mod jobs;
 mod json;
 mod micro;
 mod micro_table;
+mod native;
 mod quantities;
 mod setups;
 mod table;
@@ -27,6 +28,7 @@ use crate::{interrupt, setup};
     after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --setup 2 --trials 5 --json vmid.json\n  \
     cargo xtask bench vmid --policies all\n  \
     cargo xtask bench --load linux\n  cargo xtask bench --load linux --vms 2 --vcpus 2\n  cargo xtask bench micro --deterministic\n  \
+    cargo xtask bench native --loops 500 --runs 3 --trials 8\n  \
     cargo xtask bench --cpus 4 --vms 12 --set vmid.bits=4 -- -d unimp\n\n\
     Times under emulation say nothing about hardware; counts and instructions are exact. Unless --threads asks for the \
     host's clock, executed instructions drive the clock of `vmid` with the messaging load."
@@ -104,6 +106,8 @@ pub enum Kind {
     Vmid,
     /// Single operations: hypercall, interrupt, VM switch, ...
     Micro,
+    /// hackbench in one Linux guest, against the same kernel on the same machine without Odometer
+    Native,
 }
 
 /// How the emulator runs its CPUs.
@@ -141,6 +145,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let data = match args.kind {
         Kind::Vmid => vmid::run(args)?,
         Kind::Micro => micro::run(args)?,
+        Kind::Native => native::run(args)?,
     };
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&data).context("writing JSON")? + "\n";
@@ -162,4 +167,15 @@ pub fn writable(path: &Path) -> Result<()> {
         parent.display()
     );
     Ok(())
+}
+
+/// The arguments of `cargo xtask bench LINE`, for tests.
+#[cfg(test)]
+fn args(line: &str) -> BenchArgs {
+    use crate::cli::{Cli, Command};
+    let words = ["xtask", "bench"].into_iter().chain(line.split_whitespace());
+    match <Cli as clap::Parser>::try_parse_from(words).map(|cli| cli.command) {
+        Ok(Command::Bench(args)) => args,
+        other => panic!("{other:?}"),
+    }
 }

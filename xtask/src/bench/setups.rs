@@ -101,6 +101,24 @@ impl Setup {
         Self { hackbench: Hackbench { loops: 50, ..few.hackbench }, ..few }
     }
 
+    /// One Linux guest with a CPU for each of its vCPUs.
+    ///
+    /// # Errors
+    /// Options that don't fit.
+    pub fn one_linux(args: &BenchArgs) -> Result<Self> {
+        let vcpus = args.vcpus.unwrap_or(2);
+        let mut one = Self { name: "native", vms: 1, vcpus, cpus: vcpus, threads: None, ..Self::few_linux() };
+        one.apply(args)?;
+        ensure!(one.vms == 1, "--vms: `native` compares one guest, not {}", one.vms);
+        ensure!(
+            one.cpus == one.vcpus,
+            "--cpus: `native` compares machines with as many CPUs as the guest has vCPUs, {}, not {}",
+            one.vcpus,
+            one.cpus
+        );
+        Ok(one)
+    }
+
     /// The setups that the command line asks for.
     ///
     /// # Errors
@@ -280,19 +298,9 @@ pub fn policies(args: &BenchArgs) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
+    use super::super::args;
     use super::*;
-    use crate::cli::{Cli, Command};
     use crate::scenario::kernel;
-
-    fn args(line: &str) -> BenchArgs {
-        let words = ["xtask", "bench"].into_iter().chain(line.split_whitespace());
-        match Cli::try_parse_from(words).unwrap().command {
-            Command::Bench(args) => args,
-            other => panic!("{other:?}"),
-        }
-    }
 
     #[test]
     fn without_options_both_setups_of_the_experiment_run() {

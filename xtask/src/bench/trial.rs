@@ -76,6 +76,25 @@ pub fn measured(captured: &Captured, setup: &Setup) -> Result<Trial> {
     let faults = report.inconsistencies();
     ensure!(faults.is_empty(), "the report does not add up:\n    {}", faults.join("\n    "));
 
+    let (times, messages) = hackbench(captured, setup)?;
+    Ok(Trial {
+        time_s: times.iter().sum::<f64>() / times.len() as f64,
+        messages,
+        exits: report.exits(),
+        memory: report.memory(),
+        common: report.common,
+        host_cpu_s: captured.cpu_time.as_secs_f64(),
+        vmid: report.vmid,
+        boot: report.boot,
+        elapsed_s: end.elapsed_ns as f64 / 1e9,
+    })
+}
+
+/// What the guests say of their runs of hackbench: seconds of each, and how many messages all passed.
+///
+/// # Errors
+/// A guest that is missing, or reports a failure.
+pub fn hackbench(captured: &Captured, setup: &Setup) -> Result<(Vec<f64>, u64)> {
     let mut times = Vec::new();
     let mut messages = 0;
     let mut ends = 0;
@@ -99,15 +118,5 @@ pub fn measured(captured: &Captured, setup: &Setup) -> Result<Trial> {
     ensure!(times.len() == runs, "{} runs of hackbench were reported, not {runs}", times.len());
     let expected = setup.messages_per_run() * runs as u64;
     ensure!(messages == expected, "{messages} messages were passed, not {expected}");
-    Ok(Trial {
-        time_s: times.iter().sum::<f64>() / times.len() as f64,
-        messages,
-        exits: report.exits(),
-        memory: report.memory(),
-        common: report.common,
-        host_cpu_s: captured.cpu_time.as_secs_f64(),
-        vmid: report.vmid,
-        boot: report.boot,
-        elapsed_s: end.elapsed_ns as f64 / 1e9,
-    })
+    Ok((times, messages))
 }

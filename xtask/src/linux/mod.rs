@@ -63,6 +63,8 @@ pub struct LinuxGuest {
     pub initrd: PathBuf,
     /// The kernel's command line.
     pub append: String,
+    /// The same on a machine without a virtio-console.
+    pub append_native: String,
     /// Bytes of memory that it needs.
     pub memory: u64,
     /// Package names and versions, for the report.
@@ -100,7 +102,14 @@ fn append_words(work: &str) -> String {
 /// As [`packages()`].
 pub fn guest(load: &Hackbench, release: Release) -> Result<LinuxGuest> {
     let Packages { kernel, initrd, description } = packages(release)?;
-    Ok(LinuxGuest { kernel, initrd, append: append_virtio(load), memory: MEMORY, description })
+    Ok(LinuxGuest {
+        kernel,
+        initrd,
+        append: append_virtio(load),
+        append_native: append(Some(load)),
+        memory: MEMORY,
+        description,
+    })
 }
 
 #[cfg(test)]

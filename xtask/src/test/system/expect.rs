@@ -238,14 +238,24 @@ pub fn occurs(reason: &'static str, least: u64) -> impl Fn(&Outcome<'_>) -> Resu
     }
 }
 
-/// QEMU's own log has as many exceptions taken to EL2 as Odometer has counted exits, and they are at most `most`.
-pub fn exits_are_what_qemu_logs(most: u64) -> impl Fn(&Outcome<'_>) -> Result<()> {
+/// Exits that a guest's own scheduling causes, by reason: idle, waking others, ticks.
+const SCHEDULING: [&str; 4] = ["sgi", "wfi", "irq_kick", "irq_timer"];
+
+/// QEMU's own log has as many exceptions taken to EL2 as Odometer has counted exits; they are at most `most`, of which `emulation`
+/// at most have other reasons than the guest's own scheduling.
+pub fn exits_are_what_qemu_logs(most: u64, emulation: u64) -> impl Fn(&Outcome<'_>) -> Result<()> {
     move |outcome| {
         let cpus = records(outcome.captured, "cpu");
         let counted = cpus.into_iter().map(|cpu| number(cpu, "exits.total")).sum::<Result<u64>>()?;
         let logged = outcome.taken_to_el2.context("QEMU's exceptions were not logged")?;
         ensure!(counted == logged, "{counted} exits are counted, but QEMU logged {logged} exceptions to EL2");
         ensure!(counted <= most, "{counted} exits, at most {most} are expected");
+        let scheduling = SCHEDULING.iter().map(|reason| occurrences(outcome.captured, reason)).sum::<u64>();
+        let others = counted.saturating_sub(scheduling);
+        ensure!(
+            others <= emulation,
+            "{others} exits are not by {SCHEDULING:?}, at most {emulation} are expected"
+        );
         Ok(())
     }
 }
