@@ -29,7 +29,8 @@ pub fn run(cpu: &'static Cpu, now: u64) {
             note_timers(vcpu, arch::virtual_timer(), cpu.guest_timer.get());
         }
         if cpu.shared.id == CpuId::BOOT {
-            watch(cpu, now);
+            // No guest can mask EL2's timer: if its interrupt is late, the machine has stood still, and all guests with it.
+            watch(cpu, now, now.saturating_sub(cpu.next_watch.get()));
         }
         cpu.next_watch.set(now.saturating_add(cpu.system.watch_period().unwrap_or(u64::MAX)));
     }
@@ -43,11 +44,11 @@ pub fn note_timers(vcpu: &Vcpu, timer: TimerState, physical: u64) {
     vcpu.watch.note_timer(virt.min(physical));
 }
 
-/// Has each VM stopped that shows no sign of life.
-fn watch(cpu: &'static Cpu, now: u64) {
+/// Has each VM stopped that shows no sign of life. `late`: for how many ticks this should have been done already.
+fn watch(cpu: &'static Cpu, now: u64, late: u64) {
     let Some(limit) = cpu.system.watchdog_ticks() else { return };
     for vm in cpu.system.vms().iter().filter(|vm| vm.is_running()) {
-        if let Some(vcpu) = stuck(vm, now, limit) {
+        if let Some(vcpu) = stuck(vm, now, late, limit) {
             vcpu.ask(request::STUCK);
             wake::notify(cpu, vcpu);
         }
@@ -55,7 +56,7 @@ fn watch(cpu: &'static Cpu, now: u64) {
 }
 
 /// If none of the VM's vCPUs has shown a sign of life for `limit` ticks: one of them, preferably one that spins.
-fn stuck(vm: &'static Vm, now: u64, limit: u64) -> Option<&'static Vcpu> {
+fn stuck(vm: &'static Vm, now: u64, late: u64, limit: u64) -> Option<&'static Vcpu> {
     let mut alive = false;
     let mut named: Option<&'static Vcpu> = None;
     for &vcpu in vm.vcpus() {
@@ -64,7 +65,8 @@ fn stuck(vm: &'static Vm, now: u64, limit: u64) -> Option<&'static Vcpu> {
             vcpu.watch.forget();
             continue;
         }
-        let sample = Sample { now, exits: own_exits(&vcpu.stats.exits), ready: vcpu.stats.totals(now).ready };
+        let sample =
+            Sample { now, late, exits: own_exits(&vcpu.stats.exits), ready: vcpu.stats.totals(now).ready };
         // All are asked, so that each has its own time.
         alive |= vcpu.watch.quiet(sample) < limit;
         if named.is_none() || state != RunState::Blocked {

@@ -23,6 +23,8 @@ pub fn own_exits(exits: &ExitStats) -> u64 {
 pub struct Sample {
     /// The moment, in ticks.
     pub now: u64,
+    /// For how many ticks before it the machine has stood still: an emulator whose host is busy.
+    pub late: u64,
     /// [`own_exits`].
     pub exits: u64,
     /// How long it has been ready without a CPU, in ticks, since it was made.
@@ -55,7 +57,11 @@ impl Watch {
     pub fn quiet(&self, sample: Sample) -> u64 {
         let timer = self.timer.get();
         let programmed = timer != NO_TIMER && timer > sample.now;
-        let since = self.since.get();
+        let since = match self.since.get() {
+            0 => 0,
+            since => since.saturating_add(sample.late).min(sample.now),
+        };
+        self.since.set(since);
         if programmed || since == 0 || sample.exits != self.exits.get() {
             self.since.set(sample.now.max(1));
             self.exits.set(sample.exits);
@@ -72,7 +78,7 @@ mod tests {
     use super::*;
 
     fn at(now: u64, exits: u64, ready: u64) -> Sample {
-        Sample { now, exits, ready }
+        Sample { now, late: 0, exits, ready }
     }
 
     #[test]
@@ -101,6 +107,15 @@ mod tests {
         watch.quiet(at(1000, 5, 70));
         assert_eq!(watch.quiet(at(2000, 5, 870)), 200);
         assert_eq!(watch.quiet(at(2000, 5, 5000)), 0);
+    }
+
+    #[test]
+    fn time_in_which_the_machine_stood_still_does_not_count() {
+        let watch = Watch::default();
+        watch.quiet(at(1000, 5, 0));
+        assert_eq!(watch.quiet(Sample { late: 700, ..at(2000, 5, 0) }), 300);
+        assert_eq!(watch.quiet(at(2100, 5, 0)), 400);
+        assert_eq!(watch.quiet(Sample { late: 9000, ..at(2200, 5, 0) }), 0, "no more than there was");
     }
 
     #[test]
