@@ -230,9 +230,18 @@ pub fn signs(outcome: &Outcome) -> Vec<Sign> {
                     seen: kept > cleared,
                 });
             }
-            let least =
-                outcome.rows.iter().map(|found| mean(found, |t| t.vmid.rollovers)).fold(f64::MAX, f64::min);
-            signs.push(Sign { text: "rollovers by the hundred in each row".into(), seen: least >= 100.0 });
+            let rollovers = |found: &&Row| mean(found, |t| t.vmid.rollovers);
+            let (reclaims, rolls_over): (Vec<&Row>, Vec<&Row>) =
+                outcome.rows.iter().partition(|found| found.policy == "reclaim");
+            if let Some(least) = rolls_over.iter().map(rollovers).reduce(f64::min) {
+                signs.push(Sign {
+                    text: "rollovers by the hundred where there are generations".into(),
+                    seen: least >= 100.0,
+                });
+            }
+            if let Some(most) = reclaims.iter().map(rollovers).reduce(f64::max) {
+                signs.push(Sign { text: "no rollover with reclaim".into(), seen: most == 0.0 });
+            }
         }
         _ => {}
     }
