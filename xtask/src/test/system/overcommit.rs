@@ -13,8 +13,8 @@ const WATCHDOGS: &str = "watchdog_thresh=1 rcupdate.rcu_cpu_stall_timeout=3 rcup
 const SCRIPT: &str = "n=0; while [ $n -lt 4 ]; do (while :; do :; done) & n=$((n+1)); done; sleep 3; \
     dmesg | grep -v ommand.line | grep -i -e detected.*stall -e soft.lockup -e unstable -e hung_task -e blocked.for; [ $? -eq 1 ]";
 
-/// Two VMs with four vCPUs each on two CPUs. Instructions drive the clock, so that a busy host changes nothing. (With slices of 2.5 s
-/// in place of 10 ms the guests do complain, and this fails.) They boot one kernel and have pages of it in common.
+/// Two VMs with four vCPUs each on two CPUs. Instructions drive the clock, so that a busy host changes nothing. (With slices of 0.7 s
+/// in place of 10 ms the guests don't get as far within the limits, and this fails.) They boot one kernel and have pages of it in common.
 pub fn cases(limits: Limits) -> Vec<Case> {
     let text = format!(
         "[machine]\ncpus = 2\ndeterministic = true\n[options]\n\"vmid.bits\" = 4\n[[vm]]\nname = \"linux\"\ncount = 2\nvcpus = 4\nmemory = \"96M\"\n\
