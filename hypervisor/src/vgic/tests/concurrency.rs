@@ -16,7 +16,7 @@ const ROUNDS: u32 = 8_000;
 fn wait_for(taken: &AtomicU32, count: u32, lost: &AtomicBool) -> bool {
     let start = Instant::now();
     while taken.load(SeqCst) != count {
-        if lost.load(SeqCst) || start.elapsed() > Duration::from_secs(10) {
+        if lost.load(SeqCst) || start.elapsed() > Duration::from_secs(60) {
             lost.store(true, SeqCst);
             return false;
         }
