@@ -172,9 +172,7 @@ impl Pages {
         // What was common is not as the image has it.
         let mut common: ArrayVec<Pa, LARGEST_PAGES> = ArrayVec::new();
         for (at, to) in run.pages().zip(Span { start: pa.0, end: pa.0 + run.size() }.pages()) {
-            if self.merges.is_some()
-                && let Some(from) = self.common(means.memory, at)
-            {
+            if let Some(from) = self.common(means.memory, at) {
                 common::copy(means.memory, Pa(to), from);
                 // A run is no longer than a window.
                 let _ = common.try_push(from);

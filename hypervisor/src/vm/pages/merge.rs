@@ -47,6 +47,8 @@ impl Pages {
 
     /// The common frame that is mapped at `page`, if one is.
     pub(super) fn common<M: PhysMemory>(&self, memory: &M, page: u64) -> Option<Pa> {
+        // Where nothing is made common there is no need to look.
+        self.merges.as_ref()?;
         let there = self.stage2.translate(memory, Ipa(page)).filter(|there| !there.attr.write)?;
         match self.content(page) {
             Content::Shared(index) => {
