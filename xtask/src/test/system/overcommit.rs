@@ -1,7 +1,7 @@
-//! Linux with four times as many vCPUs as there are CPUs: it must not see anything wrong in its time.
+//! Linux with more vCPUs than there are CPUs: it must not see anything wrong in its time, and if it did, we would see that.
 
 use super::case::Case;
-use super::expect::{runs_well, within};
+use super::expect::{runs_well, says, within};
 use crate::qemu::capture::Limits;
 
 /// The kernel's own watchdogs, set as sharp as they can be: a thread that must run every 0.4 s has not for 2 s, a grace period of RCU has
@@ -9,22 +9,42 @@ use crate::qemu::capture::Limits;
 const WATCHDOGS: &str = "watchdog_thresh=1 rcupdate.rcu_cpu_stall_timeout=3 rcupdate.rcu_expedited=1 \
     rcupdate.rcu_exp_cpu_stall_timeout=500";
 
-/// Keeps all vCPUs busy for 3 s, then looks for what the kernel has said. The command line is in its log, too.
-const SCRIPT: &str = "n=0; while [ $n -lt 4 ]; do (while :; do :; done) & n=$((n+1)); done; sleep 3; \
-    dmesg | grep -v ommand.line | grep -i -e detected.*stall -e soft.lockup -e unstable -e hung_task -e blocked.for; [ $? -eq 1 ]";
+/// Finds in the kernel's log what it says when something is wrong with its time. The command line, with these patterns, is in there, too.
+const COMPLAINTS: &str = "dmesg | grep -v ommand.line | grep -i -e detected.*stall -e soft.lockup -e unstable -e hung_task -e blocked.for";
 
-/// Two VMs with four vCPUs each on two CPUs. Instructions drive the clock, so that a busy host changes nothing. (With slices of 0.7 s
-/// in place of 10 ms the guests don't get as far within the limits, and this fails.) They boot one kernel and have pages of it in common.
+/// Keeps this many vCPUs busy for some seconds.
+fn busy(vcpus: u32, seconds: u32) -> String {
+    format!("n=0; while [ $n -lt {vcpus} ]; do (while :; do :; done) & n=$((n+1)); done; sleep {seconds}")
+}
+
+/// A `[[vm]]` with Linux, whose shell runs `script`.
+fn linux(count: u32, vcpus: u32, script: &str) -> String {
+    format!(
+        "[[vm]]\nname = \"linux\"\ncount = {count}\nvcpus = {vcpus}\nmemory = \"96M\"\nkernel = \"vmlinuz\"\ninitrd = \"initramfs\"\n\
+         bootargs = 'console=ttyAMA0 quiet cma=0 cryptomgr.notests {WATCHDOGS} odometer.exec=\"{script}\"'\n"
+    )
+}
+
+/// Both cases.
 pub fn cases(limits: Limits) -> Vec<Case> {
-    let text = format!(
-        "[machine]\ncpus = 2\ndeterministic = true\n[options]\n\"vmid.bits\" = 4\n[[vm]]\nname = \"linux\"\ncount = 2\nvcpus = 4\nmemory = \"96M\"\n\
-         kernel = \"vmlinuz\"\ninitrd = \"initramfs\"\nbootargs = 'console=ttyAMA0 quiet cma=0 cryptomgr.notests {WATCHDOGS} odometer.exec=\"{SCRIPT}\"'\n"
-    );
-    let mut case = Case::scenario("linux-overcommit", text)
-        .expect(runs_well)
-        .expect(within("memory", "common.joined", 500, u64::MAX))
-        .expect(within("memory", "common.used", 0, 0));
-    case.limits = limits;
-    case.linux = true;
-    vec![case]
+    let case = |name: &str, text: String| {
+        let mut case = Case::scenario(name, text).expect(runs_well);
+        case.limits = limits;
+        case.linux = true;
+        case
+    };
+    // Two VMs with four vCPUs each on two CPUs. Instructions drive the clock, so that a busy host changes nothing. They boot one kernel
+    // and have pages of it in common.
+    let quiet = linux(2, 4, &format!("{}; {COMPLAINTS}; [ $? -eq 1 ]", busy(4, 3)));
+    let quiet = format!("[machine]\ncpus = 2\ndeterministic = true\n[options]\n\"vmid.bits\" = 4\n{quiet}");
+    // The counterpart: with slices of 2.5 s each of two vCPUs is away for longer than its kernel puts up with. (In one VM they would wait
+    // for each other while it boots, a slice each time.)
+    let stalled = linux(2, 1, &format!("{}; {COMPLAINTS}", busy(1, 6)));
+    let stalled = format!("[machine]\ncpus = 1\n[options]\n\"sched.slice_us\" = 2500000\n{stalled}");
+    vec![
+        case("linux-overcommit", quiet)
+            .expect(within("memory", "common.joined", 500, u64::MAX))
+            .expect(within("memory", "common.used", 0, 0)),
+        case("linux-overcommit-stalled", stalled).expect(says(&["linux-0|", "soft lockup"])),
+    ]
 }
