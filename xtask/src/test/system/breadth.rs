@@ -3,8 +3,9 @@
 use anyhow::{Context, Result, ensure};
 
 use super::case::{Case, Outcome};
-use super::cases::{LONG, MESSAGING, scenario, vm};
+use super::cases::{MESSAGING, scenario, vm};
 use super::expect::{adds_up, all_ended, guests_are_content, occurs, runs_well, says, vm_failed};
+use super::linux::linux_case;
 use crate::linux::{self, Release};
 use crate::matrix::judge;
 
@@ -66,14 +67,6 @@ fn guest(name: &str, vcpus: u32, memory: u32, suffix: &str, more: &str, bootargs
     )
 }
 
-/// A case with Linux guests.
-fn linux_case(name: &str, machine: &str, options: &str, vms: &[String]) -> Case {
-    let mut case = Case::scenario(name, scenario(machine, options, vms));
-    case.limits = LONG;
-    case.linux = true;
-    case
-}
-
 /// Kernels other than the usual one: PREEMPT_RT, and the later series with pages of 16 KiB.
 fn kernels() -> Case {
     let releases = [Release::Rt61, Release::Pages16k612];
@@ -81,7 +74,7 @@ fn kernels() -> Case {
         let suffix = format!("-{release}");
         guest(&name_of(release), 2, 192, &suffix, "", &linux::append_about())
     });
-    let mut case = linux_case("linux-kernels", "cpus = 2\nthreads = \"multi\"", "", &vms);
+    let mut case = linux_case("linux-kernels", scenario("cpus = 2\nthreads = \"multi\"", "", &vms));
     case.kernels = releases.to_vec();
     let check = move |outcome: &Outcome<'_>| {
         for release in releases {
@@ -90,7 +83,7 @@ fn kernels() -> Case {
         }
         Ok(())
     };
-    case.expect(runs_well).expect(check)
+    case.expect(check)
 }
 
 /// A VM's name has no dots.
@@ -120,8 +113,7 @@ fn hotplug() -> Case {
         dmesg | grep -e [W]ARNING:.CPU -e [I]nternal.error -e [d]etected.*stall && exit 8; echo cycles=$i";
     let bootargs = format!("console=ttyAMA0 quiet cma=0 cryptomgr.notests odometer.exec=\"{script}\"");
     let vms = [guest("linux", 4, 128, "", "", &bootargs)];
-    linux_case("linux-hotplug", "cpus = 2\nthreads = \"multi\"", "", &vms)
-        .expect(runs_well)
+    linux_case("linux-hotplug", scenario("cpus = 2\nthreads = \"multi\"", "", &vms))
         .expect(says(&["linux|", "cycles=6"]))
         .expect(occurs("hvc", 100))
 }
@@ -138,8 +130,7 @@ fn panics() -> Case {
         guest("stays", 2, 128, "", disk, &format!("{common} panic=0 {script}")),
         vm("talk", 2, MESSAGING, ""),
     ];
-    linux_case("linux-panic", "cpus = 2\nthreads = \"multi\"", "\"vm.panic\" = \"restart\"", &vms)
-        .expect(runs_well)
+    linux_case("linux-panic", scenario("cpus = 2\nthreads = \"multi\"", "\"vm.panic\" = \"restart\"", &vms))
         .expect(restarted("resets", 1))
         .expect(restarted("stays", 1))
         .expect(restarted("talk", 0))

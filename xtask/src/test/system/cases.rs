@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use super::case::{Boots, Case, Emulator, Ends, Level};
 use super::expect::{
-    adds_up, all_cpus_work, all_ended, exits_are_what_qemu_logs, guests_are_content, hypervisor_faults,
-    occurs, reports_again, runs_well, says, starts_nothing, stays_in_place, vm_failed, within,
+    adds_up, all_cpus_work, all_ended, guests_are_content, hypervisor_faults, occurs, reports_again,
+    runs_well, says, starts_nothing, stays_in_place, vm_failed, within,
 };
-use super::{breadth, traps};
-use crate::linux::{self, Hackbench};
+use super::{breadth, linux, traps};
 use crate::qemu::capture::Limits;
 use crate::scenario::Machine;
 
@@ -41,7 +40,8 @@ pub fn all() -> Vec<Case> {
         scheduling(),
         vmids(),
         life(),
-        guests(),
+        natives().into(),
+        linux::all(),
         breadth::all(),
         traps::all(),
     ];
@@ -281,108 +281,15 @@ fn life() -> Vec<Case> {
     cases
 }
 
-/// Guests: ours without a hypervisor, and Linux.
-fn guests() -> Vec<Case> {
+/// Our own guest without a hypervisor.
+fn natives() -> [Case; 2] {
     let native = |name: &str, append: &'static str| {
         let machine = Machine { cpus: 2, ..Machine::default() };
         Case::new(name, Boots::Native { append, machine })
             .expect(|outcome| guests_are_content(outcome, &[]))
             .quick()
     };
-    let mut cases = vec![native("native-selftest", "load=selftest"), native("native-messaging", MESSAGING)];
-    for cpu in ["max", "cortex-a57"] {
-        let text = linux_scenario(&format!("cpus = 2\ncpu = \"{cpu}\""), 2, 2);
-        let mut case = Case::scenario(format!("linux-{cpu}"), text).expect(runs_well);
-        case.limits = LONG;
-        case.linux = true;
-        cases.push(case);
-    }
-    cases.push(linux_exits());
-    cases.push(stolen_time());
-    cases.extend(super::overcommit::cases(LONG));
-    cases.extend(virtio());
-    cases
-}
-
-/// One Linux guest boots and runs hackbench five times: hardly more exits than there is to emulate, and as many as QEMU saw.
-fn linux_exits() -> Case {
-    let load = Hackbench { groups: 2, fds: 5, loops: 50, size: 100, runs: 5 };
-    let linux = format!(
-        "[[vm]]\nname = \"linux\"\nvcpus = 2\nmemory = \"96M\"\nkernel = \"vmlinuz\"\ninitrd = \"initramfs\"\nconsole = true\n\
-         bootargs = '{}'\n",
-        linux::append_virtio(&load)
-    );
-    let mut case = Case::scenario("linux-exits", scenario("cpus = 2\ndeterministic = true", "", &[linux]))
-        .expect(runs_well);
-    case.limits = LONG;
-    case.linux = true;
-    case.logs_exceptions = true;
-    // What the guest's scheduler does with its threads hangs on a few instructions more or less: with other seeds (which move the
-    // kernel's text) there are 1,380 to 1,760 exits. What is Odometer's doing is the same each time, 455.
-    case.expect(exits_are_what_qemu_logs(1900, 480))
-}
-
-/// Two Linux guests on one CPU see what the other takes. A watchdog looks on, and leaves them alone while they sleep for longer.
-fn stolen_time() -> Case {
-    // The pattern must not be found in the kernel's command line, which `dmesg` has too. The ninth word is `cpu0`'s stolen time.
-    let script = "dmesg | grep -q [u]sing.stolen || exit 1; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; \
-        set -- $(grep ^cpu0 /proc/stat); echo stolen=$(($9>20)); sleep 3; [ $9 -gt 20 ]";
-    let linux = format!(
-        "[[vm]]\nname = \"linux\"\ncount = 2\nmemory = \"128M\"\nkernel = \"vmlinuz\"\ninitrd = \"initramfs\"\n\
-         bootargs = 'console=ttyAMA0 quiet cma=0 cryptomgr.notests odometer.exec=\"{script}\"'\n"
-    );
-    let text = scenario("cpus = 1", "\"vm.watchdog_ms\" = 1500", &[linux]);
-    let mut case = Case::scenario("linux-stolen-time", text).expect(runs_well);
-    case.limits = LONG;
-    case.linux = true;
-    case.expect(says(&["linux-0|", "stolen=1"])).expect(says(&["linux-1|", "stolen=1"]))
-}
-
-/// Debian's own drivers and our virtio devices. Disks are files that are there, and large enough.
-fn virtio() -> [Case; 2] {
-    let guest = |name: &str, devices: &str, bootargs: &str| {
-        format!(
-            "[[vm]]\nname = \"{name}\"\nmemory = \"128M\"\nkernel = \"vmlinuz\"\ninitrd = \"initramfs\"\n{devices}\n\
-             bootargs = 'console=ttyAMA0 quiet cma=0 cryptomgr.notests odometer.console=hvc0 {bootargs}'\n"
-        )
-    };
-    let linux = |name: &str, vms: &[String]| {
-        let mut case = Case::scenario(name, scenario("cpus = 2", "", vms)).expect(runs_well);
-        case.limits = LONG;
-        case.linux = true;
-        case.expect(occurs("mmio_virtio_console", 20)).expect(occurs("mmio_virtio_blk", 20))
-    };
-    // Both read the same 16 MiB from their disks; one sends them, the other compares what has come.
-    let shared = "vcpus = 2\nnet = true\nconsole = true\ndisk = \"vmlinuz\"\ndisk-access = \"read-only\"";
-    let server = "odometer.address=10.0.0.1/24 \
-        odometer.exec=\"nc -l -p 5000 > /tmp/got; head -c 16777216 /dev/vda | cmp - /tmp/got\"";
-    let client = "odometer.address=10.0.0.2/24 \
-        odometer.exec=\"until ping -c 1 -w 5 10.0.0.1; do sleep 1; done; ping -c 5 10.0.0.1; \
-        until head -c 16777216 /dev/vda | nc 10.0.0.1 5000; do sleep 1; done\"";
-    let network =
-        linux("virtio-network", &[guest("server", shared, server), guest("client", shared, client)])
-            .expect(says(&["client|", "5 packets received"]))
-            .expect(occurs("mmio_virtio_net", 1000));
-    // What each has written is its own, and survives its reboot; a read-only disk can't be written.
-    let writes = "odometer.exec=\"head -c 6 /dev/vda | grep -q again && exit 0; echo again > /dev/vda; sync; reboot -f\"";
-    let refused = "odometer.exec=\"dd if=/dev/zero of=/dev/vda count=1 conv=fsync; [ $? -ne 0 ]\"";
-    let private = "count = 2\nconsole = true\ndisk = \"initramfs\"";
-    let disks = [
-        guest("writer", private, writes),
-        guest("reader", "console = true\ndisk = \"initramfs\"\ndisk-access = \"read-only\"", refused),
-    ];
-    [network, linux("virtio-disks", &disks).expect(says(&["writer-1: restarts"]))]
-}
-
-/// A scenario of `count` Linux guests that run hackbench twice.
-fn linux_scenario(machine: &str, count: u32, vcpus: u32) -> String {
-    let load = Hackbench { groups: 1, fds: 4, loops: 20, size: 100, runs: 2 };
-    let bootargs = linux::append(Some(&load)).replace('"', "\\\"");
-    let memory = linux::MEMORY >> 20;
-    format!(
-        "[machine]\n{machine}\n[[vm]]\nname = \"linux\"\ncount = {count}\nvcpus = {vcpus}\nmemory = \"{memory}M\"\n\
-         kernel = \"vmlinuz\"\ninitrd = \"initramfs\"\nbootargs = \"{bootargs}\"\n"
-    )
+    [native("native-selftest", "load=selftest"), native("native-messaging", MESSAGING)]
 }
 
 #[cfg(test)]
@@ -401,7 +308,7 @@ mod tests {
         }
         for name in ["vmlinuz", "initramfs"] {
             std::fs::write(directory.path().join(name), [0; 64]).expect("written");
-            for release in linux::Release::ALL {
+            for release in crate::linux::Release::ALL {
                 let file = directory.path().join(format!("{name}-{release}"));
                 std::fs::write(file, [0; 64]).expect("written");
             }

@@ -10,6 +10,7 @@ mod device_tree;
 mod el3;
 mod expect;
 mod launch;
+mod linux;
 mod overcommit;
 mod traps;
 

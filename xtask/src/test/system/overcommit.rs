@@ -1,8 +1,8 @@
 //! Linux with more vCPUs than there are CPUs: it must not see anything wrong in its time, and if it did, we would see that.
 
 use super::case::Case;
-use super::expect::{runs_well, says, within};
-use crate::qemu::capture::Limits;
+use super::expect::{says, within};
+use super::linux::linux_case;
 
 /// The kernel's own watchdogs, set as sharp as they can be: a thread that must run every 0.4 s has not for 2 s, a grace period of RCU has
 /// taken 3 s, an expedited one 0.5 s.
@@ -26,13 +26,7 @@ fn linux(count: u32, vcpus: u32, script: &str) -> String {
 }
 
 /// Both cases.
-pub fn cases(limits: Limits) -> Vec<Case> {
-    let case = |name: &str, text: String| {
-        let mut case = Case::scenario(name, text).expect(runs_well);
-        case.limits = limits;
-        case.linux = true;
-        case
-    };
+pub fn cases() -> Vec<Case> {
     // Two VMs with four vCPUs each on two CPUs. Instructions drive the clock, so that a busy host changes nothing. They boot one kernel
     // and have pages of it in common.
     let quiet = linux(2, 4, &format!("{}; {COMPLAINTS}; [ $? -eq 1 ]", busy(4, 3)));
@@ -42,9 +36,9 @@ pub fn cases(limits: Limits) -> Vec<Case> {
     let stalled = linux(2, 1, &format!("{}; {COMPLAINTS}", busy(1, 6)));
     let stalled = format!("[machine]\ncpus = 1\n[options]\n\"sched.slice_us\" = 2500000\n{stalled}");
     vec![
-        case("linux-overcommit", quiet)
+        linux_case("linux-overcommit", quiet)
             .expect(within("memory", "common.joined", 500, u64::MAX))
             .expect(within("memory", "common.used", 0, 0)),
-        case("linux-overcommit-stalled", stalled).expect(says(&["linux-0|", "soft lockup"])),
+        linux_case("linux-overcommit-stalled", stalled).expect(says(&["linux-0|", "soft lockup"])),
     ]
 }
