@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{bench, image, matrix, model, mutate, run, setup, test};
+use crate::{audit, bench, image, matrix, model, mutate, run, setup, test};
 
 /// Odometer's host tool: set up, build, run, bench and test.
 #[derive(Debug, Parser)]
@@ -25,6 +25,8 @@ pub enum Command {
     Build(image::BuildArgs),
     /// Boot a scenario, or one kernel, interactively on QEMU
     Run(run::RunArgs),
+    /// Run a scenario under a QEMU plugin that counts from outside, and compare with Odometer's own counters
+    Audit(audit::AuditArgs),
     /// Measure: VMID policies under many VMs (`vmid`, the default) or single operations (`micro`)
     Bench(bench::BenchArgs),
     /// Boot Debian's kernels as guests, each on several CPU models with 1 to 8 vCPUs
@@ -43,6 +45,7 @@ pub fn run() -> Result<ExitCode> {
         Command::Setup(args) => setup::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Build(args) => image::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Run(args) => run::run(&args),
+        Command::Audit(args) => audit::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Matrix(args) => matrix::run(&args),
         Command::Model(args) => model::run(&args),

@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod agreement;
+mod audit;
 mod bench;
 mod cli;
 mod elf_check;

@@ -13,13 +13,9 @@ use crate::report::summary;
 use crate::scenario::{self, Kernel, Machine, Scenario, Vm, kernel, size};
 use crate::{fit, interrupt, paths};
 
-/// What `cargo xtask run` is asked to do.
+/// What runs, and on which machine.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cargo xtask run two-guests.toml\n  \
-    cargo xtask run --kernel Image --initrd initrd.img --append 'console=ttyAMA0' --memory 512M\n  \
-    cargo xtask run two-guests.toml --set vmid.bits=4 -- -d guest_errors -D qemu.log\n\n\
-    docs/scenario.md describes scenario files.")]
-pub struct RunArgs {
+pub struct What {
     /// The scenario file (TOML)
     #[arg(value_name = "SCENARIO.toml", required_unless_present = "kernel", conflicts_with = "kernel")]
     pub scenario: Option<PathBuf>,
@@ -51,15 +47,27 @@ pub struct RunArgs {
     /// Let executed instructions drive the clock, so that a run repeats exactly
     #[arg(long)]
     pub deterministic: bool,
+    /// QEMU's own options, after `--`
+    #[arg(last = true, value_name = "QEMU ARGS")]
+    pub qemu: Vec<String>,
+}
+
+/// What `cargo xtask run` is asked to do.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cargo xtask run two-guests.toml\n  \
+    cargo xtask run --kernel Image --initrd initrd.img --append 'console=ttyAMA0' --memory 512M\n  \
+    cargo xtask run two-guests.toml --set vmid.bits=4 -- -d guest_errors -D qemu.log\n\n\
+    docs/scenario.md describes scenario files.")]
+pub struct RunArgs {
+    /// What runs
+    #[command(flatten)]
+    pub what: What,
     /// Show the hypervisor's records (JSON lines) among the output, and no table at the end
     #[arg(long)]
     pub records: bool,
     /// Write the bundle to this file, and don't run
     #[arg(long, value_name = "FILE")]
     pub bundle: Option<PathBuf>,
-    /// QEMU's own options, after `--`
-    #[arg(last = true, value_name = "QEMU ARGS")]
-    pub qemu: Vec<String>,
 }
 
 /// Does `cargo xtask run`.
@@ -69,7 +77,7 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     interrupt::watch()?;
     // A build that Ctrl-C ended is no fault of the scenario.
-    let scenario = scenario(args).or_else(|error| interrupt::check().and(Err(error)))?;
+    let scenario = scenario(&args.what).or_else(|error| interrupt::check().and(Err(error)))?;
     let bundle = fit::write(&scenario)?;
     if let Some(path) = &args.bundle {
         bundle.write(path)?;
@@ -122,7 +130,10 @@ pub fn read_kernel(path: &Path) -> Result<Arc<Kernel>> {
 }
 
 /// The scenario that the command line asks for.
-fn scenario(args: &RunArgs) -> Result<Scenario> {
+///
+/// # Errors
+/// One that can't run.
+pub fn scenario(args: &What) -> Result<Scenario> {
     let (mut scenario, source) = match (&args.scenario, &args.kernel) {
         (Some(file), _) => (Scenario::load(file, &own_guest)?, file.display().to_string()),
         (None, Some(kernel)) => (one_guest(args, kernel)?, "the command line".into()),
@@ -148,7 +159,7 @@ fn scenario(args: &RunArgs) -> Result<Scenario> {
 }
 
 /// One guest, its console as it is.
-fn one_guest(args: &RunArgs, kernel: &Path) -> Result<Scenario> {
+fn one_guest(args: &What, kernel: &Path) -> Result<Scenario> {
     let kernel = if kernel == Path::new(scenario::OWN_GUEST) { own_guest()? } else { read_kernel(kernel)? };
     let mut vm = Vm::new("guest", kernel);
     vm.vcpus = args.vcpus;

@@ -67,6 +67,8 @@ pub fn init(cpu: &'static Cpu) -> Result<(), GicError> {
     cpu.shared.stats.start(now);
     arch::init_cpu(cpu, &system.stage2);
     arch::set_vttbr(system.parked_vttbr);
+    // That one, and the one of `init_cpu`.
+    cpu.shared.tlb.vttbr_writes.add(2);
     let gic = Gic::new(arch::devices(), system.gic.dist.base);
     let frame = gic.redistributor(&system.gic, cpu.shared.mpidr)?;
     if !arch::init_interrupt_interface() {

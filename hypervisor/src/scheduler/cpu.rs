@@ -5,7 +5,7 @@ use super::timers::Timers;
 use crate::arch::{self, context::FaultArea};
 use crate::ids::CpuId;
 use crate::memory::address::Pa;
-use crate::stats::CpuStats;
+use crate::stats::{CpuStats, TlbStats};
 use crate::sync::Mutex;
 use crate::system::System;
 use crate::vm::{Vcpu, Vm};
@@ -33,6 +33,8 @@ pub struct CpuShared {
     pub online: AtomicBool,
     /// Its counters.
     pub stats: CpuStats,
+    /// What it did to guests' translations.
+    pub tlb: TlbStats,
 }
 
 impl CpuShared {
@@ -47,6 +49,7 @@ impl CpuShared {
             tickless: AtomicBool::new(false),
             online: AtomicBool::new(false),
             stats: CpuStats::default(),
+            tlb: TlbStats::default(),
         }
     }
 }

@@ -258,6 +258,7 @@ fn vmid_out(vmids: &Allocator, slot: &CpuSlot) {
 pub fn rebind(cpu: &Cpu, vcpu: &Vcpu) {
     unbind(cpu);
     bind(cpu, vcpu);
+    cpu.shared.tlb.vttbr_writes.add(2);
 }
 
 /// How many ticks `n` times the VMID allocator's part of a switch to the vCPU that is held take.
@@ -274,6 +275,7 @@ pub fn time_schedule_in(cpu: &Cpu, vcpu: &Vcpu, n: u64) -> u64 {
     core::hint::black_box(vmid);
     let end = arch::counter();
     bind(cpu, vcpu);
+    cpu.shared.tlb.vttbr_writes.add(2);
     end.wrapping_sub(start)
 }
 

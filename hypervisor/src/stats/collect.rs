@@ -88,7 +88,9 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
         // The others go on while this is written, and count their idle time: they are asked as of when they are read.
         let here = cpu.id == arch::this_cpu().shared.id;
         let totals = cpu.stats.snapshot(if here { now } else { arch::counter() }, &mut exits);
-        write_cpu(out, format, &CpuLine { cpu: u64::from(cpu.id.0), totals, exits: &exits })?;
+        let local = system.vmids.cpu(cpu.id).local_invalidations();
+        let tlb = cpu.tlb.totals(totals.schedule_ins, local);
+        write_cpu(out, format, &CpuLine { cpu: u64::from(cpu.id.0), totals, tlb, exits: &exits })?;
     }
     let common = system.common.lock().counters();
     write_memory(out, &common)?;

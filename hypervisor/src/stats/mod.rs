@@ -7,6 +7,7 @@
 //! - [`Reason`]: why a guest came to EL2;
 //! - [`ExitStats`]: for each reason count, time, maximum and histogram;
 //! - [`VcpuStats`], [`CpuStats`]: an [`ExitStats`] and where the time went;
+//! - [`TlbStats`]: what a CPU does to guests' translations;
 //! - [`ExitSnapshot`], [`VcpuTotals`], [`CpuTotals`]: what a reader copies out of them, and may add up;
 //! - [`report`]: the JSON lines that `xtask` and the tests read;
 //! - [`query`]: one counter by number, for the hypercall.
@@ -23,6 +24,7 @@ mod rate;
 mod reason;
 pub mod report;
 mod times;
+mod tlb;
 
 #[cfg(test)]
 mod tests;
@@ -32,3 +34,4 @@ pub use exits::{BUCKETS, ExitSnapshot, ExitStats, ReasonSnapshot, ReasonStats};
 pub use rate::TickRate;
 pub use reason::Reason;
 pub use times::{CpuStats, CpuTotals, VcpuState, VcpuStats, VcpuTotals, record_exit};
+pub use tlb::{Invalidation, TlbStats, TlbTotals};

@@ -6,7 +6,7 @@
 //! a change that a reader must know of raises [`SCHEMA`].
 
 use super::json::Json;
-use super::{CpuTotals, ExitSnapshot, Reason, TickRate, VcpuTotals};
+use super::{CpuTotals, ExitSnapshot, Reason, TickRate, TlbTotals, VcpuTotals};
 use crate::device::virtio::net::NetCounters;
 use crate::vm::pages::common::CommonCounters;
 use crate::vmid::VmidCounters;
@@ -115,6 +115,8 @@ pub struct CpuLine<'a> {
     pub cpu: u64,
     /// Its counters.
     pub totals: CpuTotals,
+    /// What it did to guests' translations.
+    pub tlb: TlbTotals,
     /// The exits that happened on it.
     pub exits: &'a ExitSnapshot,
 }
@@ -284,6 +286,7 @@ pub fn write_cpu(out: &mut impl Write, format: Format, cpu: &CpuLine<'_>) -> fmt
             json.number("idle", format.rate.to_ns(totals.idle))
         })?;
         json.number("schedule_ins", totals.schedule_ins)?;
+        cpu.tlb.write(json)?;
         exits(json, format, cpu.exits)
     })
 }

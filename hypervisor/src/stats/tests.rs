@@ -224,7 +224,8 @@ fn every_kind_of_line_is_valid() {
         exits: &exits,
     };
     write_vm(out, FORMAT, &vm).unwrap();
-    write_cpu(out, FORMAT, &CpuLine { cpu: 7, totals: CpuTotals::default(), exits: &exits }).unwrap();
+    let cpu = CpuLine { cpu: 7, totals: CpuTotals::default(), tlb: TlbTotals::default(), exits: &exits };
+    write_cpu(out, FORMAT, &cpu).unwrap();
     let counters = crate::vmid::VmidCounters { fast: 9, slow_ticks: 1, ..Default::default() };
     write_vmid(out, &VmidLine { policy: "clear", flush: "broadcast", bits: 4, usable: 15, counters })
         .unwrap();

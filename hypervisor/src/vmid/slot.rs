@@ -119,4 +119,9 @@ impl CpuSlot {
     pub fn count_local_invalidation(&self) {
         self.local.increment();
     }
+
+    /// Local TLB invalidations that the slot's own CPU made, the allocator's among them.
+    pub fn local_invalidations(&self) -> u64 {
+        self.local.get()
+    }
 }

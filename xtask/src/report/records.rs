@@ -107,6 +107,9 @@ pub struct Tally {
     pub elapsed_ns: u64,
     /// Where the time went.
     pub time_ns: Times,
+    /// What the CPU did to guests' translations, of a CPU.
+    #[serde(flatten)]
+    pub translations: Translations,
     /// How often a vCPU was scheduled in.
     pub schedule_ins: u64,
     /// How often on another CPU than before.
@@ -131,6 +134,20 @@ pub struct Memory {
     pub copied_pages: u64,
     /// The hypervisor's memory for it.
     pub overhead_bytes: u64,
+}
+
+/// What a CPU did to guests' translations.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Translations {
+    /// TLB invalidations by kind.
+    pub tlbi: BTreeMap<String, u64>,
+    /// Of `vmalls12e1is`, those because a stage 2 has changed.
+    pub tlbi_of_stage2: u64,
+    /// Barriers that waited for invalidations on every CPU.
+    pub tlbi_barriers: u64,
+    /// Writes of VTTBR_EL2.
+    pub vttbr_writes: u64,
 }
 
 /// Pages that VMs have in common because they rewrote them alike; in 4 KiB.

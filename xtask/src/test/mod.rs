@@ -49,12 +49,13 @@ struct Suite {
 }
 
 /// All suites but the system tests, in the order in which they run: what ends soonest first.
-const SUITES: [Suite; 10] = [
+const SUITES: [Suite; 11] = [
     Suite { name: "tree", quick: true, run: tree::check },
     Suite { name: "format", quick: true, run: cargo::format },
     Suite { name: "unit-odometer", quick: true, run: || cargo::unit("odometer") },
     Suite { name: "unit-guest", quick: true, run: || cargo::unit("guest") },
     Suite { name: "unit-xtask", quick: true, run: || cargo::unit("xtask") },
+    Suite { name: "unit-auditor", quick: true, run: || cargo::unit("auditor") },
     Suite { name: "lint-host", quick: true, run: cargo::lint_host },
     Suite { name: "lint-target", quick: true, run: cargo::lint_target },
     Suite { name: "documentation", quick: false, run: cargo::documentation },

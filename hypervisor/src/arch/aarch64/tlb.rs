@@ -4,6 +4,7 @@ use super::{read_sysreg, write_sysreg};
 use crate::ids::{CpuId, Vmid};
 use crate::memory::address::{Ipa, Pa};
 use crate::memory::stage2::Stage2Tlb;
+use crate::stats::{Invalidation, TlbStats};
 use crate::vmid::VmidCell;
 use core::arch::asm;
 
@@ -13,6 +14,11 @@ use core::arch::asm;
 #[inline(always)]
 pub fn set_vttbr(vttbr: u64) {
     write_sysreg!("vttbr_el2", vttbr);
+}
+
+/// Where this CPU counts what it does here. All but [`set_vttbr`] and [`invalidate_sibling`], which a switch makes and counts itself.
+fn stats() -> &'static TlbStats {
+    &super::this_cpu().shared.tlb
 }
 
 /// Waits until what was written to system registers is in effect, and earlier table walks that they would affect are done.
@@ -34,6 +40,8 @@ pub fn invalidate_all_guests() {
             options(nostack, preserves_flags)
         )
     }
+    stats().count(Invalidation::Alle1Is, 1);
+    stats().barriers.increment();
 }
 
 /// Runs `invalidate` with a VMID in VTTBR_EL2, as TLBIs by VMID take it from there.
@@ -52,10 +60,11 @@ fn under(vmid: Vmid, invalidate: impl FnOnce()) {
     if elsewhere {
         set_vttbr(old);
         isb();
+        stats().vttbr_writes.add(2);
     }
 }
 
-/// Invalidates all entries of a VMID on every CPU.
+/// Invalidates all entries of a VMID on every CPU, because its VM's stage 2 has changed.
 fn invalidate_guest(vmid: Vmid) {
     under(vmid, || {
         // SAFETY: as above.
@@ -63,6 +72,10 @@ fn invalidate_guest(vmid: Vmid) {
             asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags));
         }
     });
+    let stats = stats();
+    stats.count(Invalidation::Vmalls12e1Is, 1);
+    stats.of_stage2.increment();
+    stats.barriers.increment();
 }
 
 /// Drops this CPU's stage-1 entries of the VMID in VTTBR_EL2, and its instruction cache: a sibling vCPU ran here last, whose
@@ -106,11 +119,16 @@ impl crate::vmid::TlbHardware for GuestTlb {
         unsafe { asm!("dsb ish", options(nostack, preserves_flags)) }
         set_vttbr(parked);
         isb();
+        let stats = stats();
+        stats.count(Invalidation::Vmalls12e1Is, vmids.len() as u64);
+        stats.barriers.increment();
+        stats.vttbr_writes.add(vmids.len() as u64 + 1);
     }
 
     fn invalidate_all_here(&self) {
         // SAFETY: as above.
         unsafe { asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) }
+        stats().count(Invalidation::Alle1, 1);
     }
 
     fn invalidate_vmid_here(&self, vmid: Vmid) {
@@ -118,6 +136,7 @@ impl crate::vmid::TlbHardware for GuestTlb {
             // SAFETY: as above.
             unsafe { asm!("tlbi vmalls12e1", "dsb nsh", options(nostack, preserves_flags)) }
         });
+        stats().count(Invalidation::Vmalls12e1, 1);
     }
 
     fn publish_id(&self) {
@@ -186,6 +205,10 @@ impl Stage2Tlb for RunningGuest<'_> {
                 )
             }
         });
+        let stats = stats();
+        stats.count(Invalidation::Ipas2e1Is, 1);
+        stats.count(Invalidation::Vmalle1Is, 1);
+        stats.barriers.add(2);
     }
 
     fn invalidate_all(&self, _: Pa) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::NAME;
+use crate::audit::compare::Comparison;
 use crate::linux::Release;
 use crate::qemu::capture::{Captured, Limits};
 use crate::scenario::{Machine, Scenario};
@@ -21,6 +22,8 @@ pub struct Outcome<'a> {
     pub scenario: Option<&'a Scenario>,
     /// How often QEMU took an exception from a guest to EL2, where the case has it counted.
     pub taken_to_el2: Option<u64>,
+    /// What Odometer counted beside what the auditor counted, where the case has it do so.
+    pub audit: Option<Comparison>,
 }
 
 /// What boots.
@@ -95,6 +98,8 @@ pub struct Case {
     pub kernels: Vec<Release>,
     /// Whether QEMU logs all exceptions, so that those taken to EL2 are counted.
     pub logs_exceptions: bool,
+    /// Whether QEMU's plugin counts what Odometer counts.
+    pub audited: bool,
     /// How it may end.
     pub ends: Ends,
     /// How long it may take.
@@ -124,6 +129,7 @@ impl Case {
             linux: false,
             kernels: Vec::new(),
             logs_exceptions: false,
+            audited: false,
             ends: Ends::ByItself,
             limits: Limits { silence: Duration::from_secs(90), total: Duration::from_secs(240) },
             reserve: None,

@@ -10,10 +10,14 @@ use anyhow::{Context, Result, anyhow};
 
 use super::case::{Boots, Case, Emulator, Ends, Level, Outcome};
 use super::{device_tree, el3};
+use crate::audit::compare::Comparison;
+use crate::audit::plugin::Plugin;
+use crate::audit::{self, Record};
 use crate::image::{self, Programs};
 use crate::linux::{self, Release};
 use crate::qemu::capture::{Captured, capture};
 use crate::qemu::{Boot, Launch};
+use crate::report::records;
 use crate::scenario::{Kernel, Machine, Scenario, kernel};
 use crate::setup::Qemu;
 use crate::test::outcome::Report;
@@ -84,17 +88,29 @@ impl Bench {
         if let Some(error) = releases.map(linux::packages).find_map(Result::err) {
             return missing(format!("no packages for Linux guests: {error:#}"));
         }
+        let plugin = match case.audited.then(|| Plugin::build(&self.programs.odometer)).transpose() {
+            Ok(plugin) => plugin,
+            Err(error) => return Report::fail(&case.name, format!("{error:#}")),
+        };
+        if let Some(Err(error)) = plugin.as_ref().map(|plugin| plugin.probe(&qemu.path)) {
+            return missing(format!("{error:#}"));
+        }
         let log = self.logs.join(format!("{}.log", case.name.replace('/', "-")));
-        Report::of(&case.name, &self.attempt(case, qemu, &log))
+        Report::of(&case.name, &self.attempt(case, qemu, plugin.as_ref(), &log))
     }
 
-    fn attempt(&self, case: &Case, qemu: Qemu, log: &Path) -> Result<()> {
+    fn attempt(&self, case: &Case, qemu: Qemu, plugin: Option<&Plugin>, log: &Path) -> Result<()> {
         let scratch = paths::scratch()?;
         let mut prepared = self.prepare(case, scratch.path())?;
         let exceptions = scratch.path().join("exceptions.log");
         if case.logs_exceptions {
             let options = ["-d".into(), "int".into(), "-D".into(), exceptions.display().to_string()];
             prepared.machine.qemu.extend(options);
+        }
+        let counts = scratch.path().join("auditor.json");
+        if let Some(plugin) = plugin {
+            audit::prepare(&mut prepared.machine)?;
+            prepared.machine.qemu.extend(plugin.arguments(&counts));
         }
         let mut launch = Launch {
             program: qemu.path,
@@ -118,8 +134,13 @@ impl Bench {
             Err(error) => return Err(error.context(launch.behaviour().join(" "))),
         };
         let taken_to_el2 = case.logs_exceptions.then(|| taken_to_el2(&exceptions)).transpose()?;
-        let outcome = Outcome { captured: &captured, scenario: prepared.scenario.as_ref(), taken_to_el2 };
-        let judged = case.checks.iter().try_for_each(|check| check(&outcome));
+        let audit = plugin
+            .map(|_| Comparison::of(&records::Report::read(&captured.reports)?, &Record::read(&counts)?));
+        let scenario = prepared.scenario.as_ref();
+        let judged = audit.transpose().and_then(|audit| {
+            let outcome = Outcome { captured: &captured, scenario, taken_to_el2, audit };
+            case.checks.iter().try_for_each(|check| check(&outcome))
+        });
         judged.map_err(|error| {
             anyhow!(
                 "{error:#}\n{}\nthe end of {}:\n{}",

@@ -3,6 +3,7 @@
 //! Each case says what boots on what machine and what must be on the console afterwards (`cases`); what the console has to
 //! say is judged by `expect`. A log of each run is kept under `target/test-logs/`.
 
+mod audit;
 mod breadth;
 mod case;
 mod cases;

@@ -1,0 +1,67 @@
+//! The functions of QEMU's plugin API that are used, as QEMU 9.1 and later have them (API version 3): what
+//! `docs/devel/tcg-plugins` of QEMU describes. They are found in QEMU itself when it loads the plugin.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// The version of the API that this is written for. QEMU refuses a plugin whose version it doesn't support.
+pub const VERSION: c_int = 3;
+
+/// A block of code that is being translated.
+#[repr(C)]
+pub struct Block {
+    _opaque: [u8; 0],
+}
+
+/// An instruction of it.
+#[repr(C)]
+pub struct Instruction {
+    _opaque: [u8; 0],
+}
+
+/// What QEMU says of itself.
+#[repr(C)]
+pub struct Info {
+    /// The target's name.
+    pub target: *const c_char,
+    /// The oldest version of the API that it supports.
+    pub oldest: c_int,
+    /// The newest.
+    pub newest: c_int,
+    /// Whether it emulates a whole machine.
+    pub system: bool,
+    /// CPUs at the start.
+    pub cpus: c_int,
+    /// CPUs that there may be.
+    pub most_cpus: c_int,
+}
+
+/// A callback that doesn't look at the CPU's registers.
+pub const NO_REGISTERS: c_int = 0;
+
+unsafe extern "C" {
+    /// Calls `translated` for each block that is translated.
+    pub fn qemu_plugin_register_vcpu_tb_trans_cb(plugin: u64, translated: extern "C" fn(u64, *mut Block));
+    /// Calls `ends` when QEMU ends.
+    pub fn qemu_plugin_register_atexit_cb(
+        plugin: u64,
+        ends: extern "C" fn(u64, *mut c_void),
+        data: *mut c_void,
+    );
+    /// Calls `executed` with the CPU's number and `data` before each execution of the instruction.
+    pub fn qemu_plugin_register_vcpu_insn_exec_cb(
+        instruction: *mut Instruction,
+        executed: extern "C" fn(c_uint, *mut c_void),
+        registers: c_int,
+        data: *mut c_void,
+    );
+    /// Instructions of the block.
+    pub fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
+    /// One of them: valid as long as `translated` runs.
+    pub fn qemu_plugin_tb_get_insn(block: *const Block, index: usize) -> *mut Instruction;
+    /// Copies the instruction's bytes, and returns how many.
+    pub fn qemu_plugin_insn_data(instruction: *const Instruction, to: *mut c_void, bytes: usize) -> usize;
+    /// Its virtual address.
+    pub fn qemu_plugin_insn_vaddr(instruction: *const Instruction) -> u64;
+    /// Where QEMU has it in its own memory; null if that isn't RAM.
+    pub fn qemu_plugin_insn_haddr(instruction: *const Instruction) -> *mut c_void;
+}

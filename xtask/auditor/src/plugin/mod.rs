@@ -1,0 +1,113 @@
+//! The plugin as QEMU sees it: two symbols, and the callbacks.
+
+mod api;
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use crate::arguments::Arguments;
+use crate::counts::{self, Cpu};
+use crate::event::Event;
+use crate::image::Image;
+
+/// What the callbacks share.
+struct Auditor {
+    image: Image,
+    vectors: u64,
+    cpus: Vec<Cpu>,
+    out: PathBuf,
+}
+
+static AUDITOR: OnceLock<Auditor> = OnceLock::new();
+
+/// Which version of the API the plugin wants.
+#[unsafe(export_name = "qemu_plugin_version")]
+pub static VERSION: c_int = api::VERSION;
+
+/// Begins. Another number than 0 makes QEMU end.
+///
+/// # Safety
+///
+/// QEMU calls it once, with `count` strings at `arguments` and what it says of itself at `info`.
+#[unsafe(export_name = "qemu_plugin_install")]
+pub unsafe extern "C" fn install(
+    plugin: u64,
+    info: *const api::Info,
+    count: c_int,
+    arguments: *const *const c_char,
+) -> c_int {
+    // SAFETY: as said above.
+    let (info, arguments) = unsafe {
+        let arguments = (0..usize::try_from(count).unwrap_or(0)).map(|index| *arguments.add(index));
+        let arguments = arguments.map(|text| CStr::from_ptr(text).to_str().unwrap_or("?"));
+        (&*info, Arguments::read(arguments))
+    };
+    match arguments {
+        Ok(Arguments::Probe) => {
+            eprintln!("auditor: can be loaded");
+            1
+        }
+        Ok(Arguments::Count { base, size, vectors, out }) => {
+            let cpus = (0..info.most_cpus).map(|_| Cpu::default()).collect();
+            let auditor = Auditor { image: Image::new(base, size), vectors, cpus, out };
+            if AUDITOR.set(auditor).is_err() {
+                eprintln!("auditor: is loaded twice");
+                return 1;
+            }
+            // SAFETY: functions of the API, with callbacks of the types that they take; the plugin is never unloaded.
+            unsafe {
+                api::qemu_plugin_register_vcpu_tb_trans_cb(plugin, translated);
+                api::qemu_plugin_register_atexit_cb(plugin, ends, std::ptr::null_mut());
+            }
+            0
+        }
+        Err(message) => {
+            eprintln!("auditor: {message}");
+            1
+        }
+    }
+}
+
+/// A block has been translated: marks what of it is to be counted.
+extern "C" fn translated(_: u64, block: *mut api::Block) {
+    let Some(auditor) = AUDITOR.get() else { return };
+    // SAFETY: block and instructions are valid during this call; four bytes are there to be written to.
+    unsafe {
+        for index in 0..api::qemu_plugin_tb_n_insns(block) {
+            let instruction = api::qemu_plugin_tb_get_insn(block, index);
+            let address = api::qemu_plugin_insn_vaddr(instruction);
+            let host = api::qemu_plugin_insn_haddr(instruction).addr() as u64;
+            let Some(offset) = auditor.image.offset(address, host) else { continue };
+            let mut word = [0; 4];
+            let bytes = api::qemu_plugin_insn_data(instruction, word.as_mut_ptr().cast(), word.len());
+            if bytes != word.len() {
+                continue;
+            }
+            if let Some(event) = Event::of(u32::from_le_bytes(word), offset, auditor.vectors) {
+                let data = std::ptr::without_provenance_mut(event as usize);
+                api::qemu_plugin_register_vcpu_insn_exec_cb(instruction, executed, api::NO_REGISTERS, data);
+            }
+        }
+    }
+}
+
+/// An instruction that is counted is about to be executed.
+extern "C" fn executed(cpu: c_uint, event: *mut c_void) {
+    let cpu = AUDITOR.get().and_then(|auditor| auditor.cpus.get(cpu as usize));
+    if let (Some(cpu), Some(event)) = (cpu, Event::ALL.get(event.addr())) {
+        cpu.executes(*event);
+    }
+}
+
+/// QEMU ends, and no CPU runs any more.
+extern "C" fn ends(_: u64, _: *mut c_void) {
+    let Some(auditor) = AUDITOR.get() else { return };
+    let written = File::create(&auditor.out)
+        .and_then(|file| counts::write(&mut BufWriter::new(file), &auditor.image, &auditor.cpus));
+    if let Err(error) = written {
+        eprintln!("auditor: writing {}: {error}", auditor.out.display());
+    }
+}
