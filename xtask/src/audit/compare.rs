@@ -39,6 +39,23 @@ pub struct Comparison {
 /// What is counted for each CPU: what it is called, Odometer's counter, its value, and the auditor's event.
 type PerCpu = (&'static str, &'static str, fn(&Tally) -> u64, &'static str);
 
+/// Exits of a CPU for any of these reasons.
+fn exits(cpu: &Tally, reasons: &[&str]) -> u64 {
+    reasons.iter().filter_map(|reason| cpu.exits.by_reason.get(*reason)).map(|reason| reason.count).sum()
+}
+
+/// A class of exits: what the CPU says of them, and Odometer's reasons that come of it.
+macro_rules! class {
+    ($what:literal, $event:literal, $shown:literal, $($reason:literal)*) => {
+        (
+            concat!("  ", $what),
+            concat!("cpu: ", $shown),
+            |cpu| exits(cpu, &[$($reason),*]),
+            $event,
+        )
+    };
+}
+
 /// A kind of TLB invalidation.
 macro_rules! tlbi {
     ($kind:literal) => {
@@ -51,8 +68,18 @@ macro_rules! tlbi {
     };
 }
 
-const PER_CPU: [PerCpu; 13] = [
+const PER_CPU: [PerCpu; 21] = [
     ("exits from guests", "cpu: exits.total", |cpu| cpu.exits.total, "exit"),
+    class!("HVC", "exit_hvc", "hvc", "hvc"),
+    class!("SMC", "exit_smc", "smc", "smc"),
+    class!("WFI and WFE", "exit_wfx", "wfi", "wfi"),
+    class!("FP", "exit_fp", "fp", "fp"),
+    class!("other instructions", "exit_instruction", "sysreg, id_register, sgi, debug, undefined, other",
+        "sysreg" "id_register" "sgi" "debug" "undefined" "other"),
+    class!("aborts", "exit_abort", "mmio_*, memory, stage2_abort", "mmio_gicd" "mmio_gicr" "mmio_uart" "mmio_rtc" "mmio_virtio" "mmio_virtio_console"
+        "mmio_virtio_blk" "mmio_virtio_net" "mmio_unknown" "memory" "stage2_abort"),
+    class!("interrupts", "exit_interrupt", "irq_*", "irq_timer" "irq_kick" "irq_slice" "irq_maintenance" "irq_device" "irq_other"),
+    class!("SErrors", "exit_serror", "serror", "serror"),
     // Each guest that was entered has been left, as no CPU is in one any more.
     ("entries into guests", "cpu: exits.total", |cpu| cpu.exits.total, "entry"),
     ("writes of VTTBR_EL2", "cpu: vttbr_writes", |cpu| cpu.translations.vttbr_writes, "vttbr_write"),
@@ -126,7 +153,7 @@ fn per_cpu((what, counter, own, event): PerCpu, report: &Report, record: &Record
 }
 
 /// Counters that are kept for VMs, or for the VMID allocator, and not for CPUs.
-fn of_the_machine(report: &Report, record: &Record) -> [Row; 4] {
+fn of_the_machine(report: &Report, record: &Record) -> [Row; 6] {
     let seen = |events: &[&str]| {
         let each = |cpu: &u64| events.iter().map(|event| record.count(*cpu, event)).sum::<u64>();
         record.cpus.keys().map(each).sum::<u64>()
@@ -142,7 +169,10 @@ fn of_the_machine(report: &Report, record: &Record) -> [Row; 4] {
         differing: Vec::new(),
     };
     let vmid = &report.vmid;
+    let met = record.met;
     [
+        row("VMs put on a CPU", "vmid: schedule_ins", vmid.schedule_ins, met.warm + met.cold + met.stale),
+        row("  another's entries left there", "none", 0, met.stale),
         row(
             "exits of all VMs",
             "vm: exits.total",

@@ -1,5 +1,6 @@
+use super::super::record::Met;
 use super::*;
-use crate::report::records::{End, Translations};
+use crate::report::records::{End, Reason, Translations};
 use std::collections::BTreeMap;
 
 const KINDS: [&str; 7] =
@@ -15,11 +16,17 @@ fn report() -> Report {
             Translations { tlbi: tlbi.clone(), tlbi_of_stage2: 1, tlbi_barriers: 14, vttbr_writes: 40 };
         let mut cpu = Tally { cpu: number, translations, ..Tally::default() };
         cpu.exits.total = 100;
+        let reasons =
+            [("hvc", 40), ("wfi", 10), ("sgi", 6), ("debug", 4), ("mmio_uart", 20), ("irq_kick", 20)];
+        for (name, count) in reasons {
+            cpu.exits.by_reason.insert(name.into(), Reason { count, ..Reason::default() });
+        }
         report.cpus.insert(number, cpu);
     }
     let mut vm = Tally::default();
     vm.exits.total = 200;
     report.vms.insert("vm".into(), vm);
+    report.vmid.schedule_ins = 35;
     report.vmid.tlbi_broadcast = 2 * (1 + 3 - 1);
     report.vmid.tlbi_local = 2 * (2 + 4 + 7);
     report.vmid.broadcast_barriers = 2 * (14 - 1 - 2 * 5);
@@ -32,7 +39,13 @@ fn record() -> Record {
     events.extend([("exit".into(), 100), ("entry".into(), 100), ("vttbr_write".into(), 40)]);
     events.extend([("barrier".into(), 14), ("own_tlbi".into(), 3), ("other_tlbi".into(), 0)]);
     events.insert("own_exception".into(), 0);
-    Record { cpus: BTreeMap::from([(0, events.clone()), (1, events)]) }
+    let classes =
+        [("hvc", 40), ("wfx", 10), ("instruction", 10), ("abort", 20), ("interrupt", 20), ("smc", 0)];
+    events.extend(classes.map(|(class, count)| (format!("exit_{class}"), count)));
+    Record {
+        met: Met { warm: 25, cold: 10, stale: 0 },
+        cpus: BTreeMap::from([(0, events.clone()), (1, events)]),
+    }
 }
 
 #[test]
@@ -74,7 +87,9 @@ fn an_event_on_another_cpu_is_seen_although_the_sum_is_right() {
 
 #[test]
 fn a_wrong_counter_of_odometer_is_seen() {
-    let wrong: [fn(&mut Report); 9] = [
+    let wrong: [fn(&mut Report); 11] = [
+        |report| report.vmid.schedule_ins += 1,
+        |report| report.cpus.get_mut(&1).unwrap().exits.by_reason.get_mut("debug").unwrap().count += 1,
         |report| report.vmid.tlbi_broadcast += 1,
         |report| report.vmid.tlbi_local -= 1,
         |report| report.vmid.broadcast_barriers += 1,
@@ -90,6 +105,13 @@ fn a_wrong_counter_of_odometer_is_seen() {
         spoil(&mut report);
         assert!(!Comparison::of(&report, &record()).unwrap().agrees(), "number {number}");
     }
+}
+
+#[test]
+fn a_vmid_with_another_vms_entries_is_seen_although_all_counts_are_right() {
+    let mut record = record();
+    record.met = Met { warm: 24, cold: 10, stale: 1 };
+    assert!(!Comparison::of(&report(), &record).unwrap().agrees());
 }
 
 #[test]

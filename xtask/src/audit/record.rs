@@ -8,9 +8,22 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
+/// How VMs that came to a CPU were met with in its TLB, as far as can be told from outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub struct Met {
+    /// Entries of theirs may have been left.
+    pub warm: u64,
+    /// None can have been.
+    pub cold: u64,
+    /// Entries of another VM may have been left under their VMID.
+    pub stale: u64,
+}
+
 /// Counts of events, by name, for each CPU.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Record {
+    /// Over all CPUs.
+    pub met: Met,
     /// By the CPU's number.
     pub cpus: BTreeMap<u64, BTreeMap<String, u64>>,
 }
@@ -44,6 +57,9 @@ impl Record {
                     );
                     found = true;
                 }
+                Some("vmid") => {
+                    record.met = Met::deserialize(&value).with_context(|| format!("the line {line}"))?;
+                }
                 Some("cpu") => {
                     let number =
                         value["cpu"].as_u64().with_context(|| format!("no number of a CPU in {line}"))?;
@@ -72,13 +88,15 @@ mod tests {
     #[test]
     fn counts_are_read_for_each_cpu() {
         let text = format!(
-            "{IMAGE}\n{}\n{}\n",
+            "{IMAGE}\n{}\n{}\n{}\n",
+            r#"{"kind":"vmid","warm":5,"cold":6,"stale":0}"#,
             r#"{"kind":"cpu","cpu":0,"events":{"exit":3,"entry":2}}"#,
             r#"{"kind":"cpu","cpu":1,"events":{"exit":4}}"#
         );
         let record = Record::parse(&text).unwrap();
         assert_eq!([0, 1, 2].map(|cpu| record.count(cpu, "exit")), [3, 4, 0]);
         assert_eq!(record.count(0, "entry"), 2);
+        assert_eq!(record.met, Met { warm: 5, cold: 6, stale: 0 });
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub enum Catcher {
     Loom(&'static str),
     /// The suite that looks at the images.
     Image,
+    /// System tests whose names contain this.
+    System(&'static str),
 }
 
 /// A change of the code that makes it wrong.
@@ -165,5 +167,33 @@ pub const ALL: &[Mutation] = &[
         to: "",
         catchers: &[Catcher::Image],
         model: Some("clear/no-flush"),
+    },
+    // What only shows on the target: the hardware's part is not in unit tests, and the image has all that it should have.
+    Mutation {
+        name: "flushes-another-vmid",
+        about: "an invalidation by VMID goes out under another VMID",
+        room: TLB,
+        from: "u64::from(vmid.0) << 48\n",
+        to: "u64::from(vmid.0 ^ 1) << 48\n",
+        catchers: &[Catcher::System("system/audit-threads")],
+        model: None,
+    },
+    Mutation {
+        name: "miscounts-vttbr",
+        about: "one write of VTTBR_EL2 too few is counted",
+        room: TLB,
+        from: "stats.vttbr_writes.add(vmids.len() as u64 + 1);",
+        to: "stats.vttbr_writes.add(vmids.len() as u64);",
+        catchers: &[Catcher::System("system/audit-threads")],
+        model: None,
+    },
+    Mutation {
+        name: "exit-not-counted",
+        about: "an exit after which the vCPU leaves the CPU is not counted",
+        room: SWITCH,
+        from: "    record_exit(&vcpu.stats, &cpu.shared.stats, reason, guest, now.wrapping_sub(start));\n",
+        to: "",
+        catchers: &[Catcher::System("system/audit-threads")],
+        model: None,
     },
 ];

@@ -98,6 +98,7 @@ fn shown(catcher: Catcher) -> String {
         Catcher::Unit(filter) => format!("unit and property tests `{filter}`"),
         Catcher::Loom(filter) => format!("loom `{filter}`"),
         Catcher::Image => "the image's suite".to_owned(),
+        Catcher::System(filter) => format!("system tests `{filter}`"),
     }
 }
 
@@ -148,8 +149,9 @@ impl Tree {
                 .args(["test", "--quiet", "--release", "-p", "odometer", "--test", "loom_vmid", "--", filter])
                 .env("RUSTFLAGS", "--cfg loom")
                 .env("CARGO_TARGET_DIR", paths::kept("mutate/loom")?),
-            Catcher::Image => {
-                cargo.args(["run", "--quiet", "-p", "xtask", "--", "test", "--filter", "image"])
+            Catcher::Image | Catcher::System(_) => {
+                let filter = if let Catcher::System(filter) = catcher { filter } else { "image" };
+                cargo.args(["run", "--quiet", "-p", "xtask", "--", "test", "--filter", filter])
             }
         };
         for (name, _) in

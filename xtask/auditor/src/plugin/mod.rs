@@ -1,24 +1,31 @@
 //! The plugin as QEMU sees it: two symbols, and the callbacks.
 
 mod api;
+mod registers;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::arguments::Arguments;
-use crate::counts::{self, Cpu};
-use crate::event::Event;
+use crate::event::Site;
 use crate::image::Image;
+use crate::state::State;
 
 /// What the callbacks share.
 struct Auditor {
     image: Image,
     vectors: u64,
-    cpus: Vec<Cpu>,
+    state: Mutex<State>,
     out: PathBuf,
+}
+
+impl Auditor {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 static AUDITOR: OnceLock<Auditor> = OnceLock::new();
@@ -31,19 +38,18 @@ pub static VERSION: c_int = api::VERSION;
 ///
 /// # Safety
 ///
-/// QEMU calls it once, with `count` strings at `arguments` and what it says of itself at `info`.
+/// QEMU calls it once, with `count` strings at `arguments`.
 #[unsafe(export_name = "qemu_plugin_install")]
 pub unsafe extern "C" fn install(
     plugin: u64,
-    info: *const api::Info,
+    _: *const api::Info,
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
     // SAFETY: as said above.
-    let (info, arguments) = unsafe {
+    let arguments = unsafe {
         let arguments = (0..usize::try_from(count).unwrap_or(0)).map(|index| *arguments.add(index));
-        let arguments = arguments.map(|text| CStr::from_ptr(text).to_str().unwrap_or("?"));
-        (&*info, Arguments::read(arguments))
+        Arguments::read(arguments.map(|text| CStr::from_ptr(text).to_str().unwrap_or("?")))
     };
     match arguments {
         Ok(Arguments::Probe) => {
@@ -51,14 +57,14 @@ pub unsafe extern "C" fn install(
             1
         }
         Ok(Arguments::Count { base, size, vectors, out }) => {
-            let cpus = (0..info.most_cpus).map(|_| Cpu::default()).collect();
-            let auditor = Auditor { image: Image::new(base, size), vectors, cpus, out };
+            let auditor = Auditor { image: Image::new(base, size), vectors, state: Mutex::default(), out };
             if AUDITOR.set(auditor).is_err() {
                 eprintln!("auditor: is loaded twice");
                 return 1;
             }
             // SAFETY: functions of the API, with callbacks of the types that they take; the plugin is never unloaded.
             unsafe {
+                api::qemu_plugin_register_vcpu_init_cb(plugin, begins);
                 api::qemu_plugin_register_vcpu_tb_trans_cb(plugin, translated);
                 api::qemu_plugin_register_atexit_cb(plugin, ends, std::ptr::null_mut());
             }
@@ -69,6 +75,11 @@ pub unsafe extern "C" fn install(
             1
         }
     }
+}
+
+/// A CPU is about to begin.
+extern "C" fn begins(_: u64, _: c_uint) {
+    registers::find();
 }
 
 /// A block has been translated: marks what of it is to be counted.
@@ -86,27 +97,36 @@ extern "C" fn translated(_: u64, block: *mut api::Block) {
             if bytes != word.len() {
                 continue;
             }
-            if let Some(event) = Event::of(u32::from_le_bytes(word), offset, auditor.vectors) {
-                let data = std::ptr::without_provenance_mut(event as usize);
-                api::qemu_plugin_register_vcpu_insn_exec_cb(instruction, executed, api::NO_REGISTERS, data);
+            if let Some(site) = Site::of(u32::from_le_bytes(word), offset, auditor.vectors) {
+                let data = std::ptr::without_provenance_mut(site.pack());
+                api::qemu_plugin_register_vcpu_insn_exec_cb(
+                    instruction,
+                    executed,
+                    api::READS_REGISTERS,
+                    data,
+                );
             }
         }
     }
 }
 
-/// An instruction that is counted is about to be executed.
-extern "C" fn executed(cpu: c_uint, event: *mut c_void) {
-    let cpu = AUDITOR.get().and_then(|auditor| auditor.cpus.get(cpu as usize));
-    if let (Some(cpu), Some(event)) = (cpu, Event::ALL.get(event.addr())) {
-        cpu.executes(*event);
+/// An instruction that is counted is about to be executed. QEMU's number of the CPU is not to be trusted: see [`crate::state`].
+extern "C" fn executed(_: c_uint, site: *mut c_void) {
+    if let (Some(auditor), Some(event)) = (AUDITOR.get(), Site::unpack(site.addr()).event()) {
+        let registers = registers::read(event);
+        auditor.state().executes(event, registers);
     }
 }
 
 /// QEMU ends, and no CPU runs any more.
 extern "C" fn ends(_: u64, _: *mut c_void) {
     let Some(auditor) = AUDITOR.get() else { return };
+    if !registers::are_known() {
+        eprintln!("auditor: QEMU doesn't show TPIDR_EL2, VMPIDR_EL2, ESR_EL2 and x0 to x30 of its CPUs");
+        return;
+    }
     let written = File::create(&auditor.out)
-        .and_then(|file| counts::write(&mut BufWriter::new(file), &auditor.image, &auditor.cpus));
+        .and_then(|file| auditor.state().write(&mut BufWriter::new(file), &auditor.image));
     if let Err(error) = written {
         eprintln!("auditor: writing {}: {error}", auditor.out.display());
     }

@@ -12,27 +12,34 @@ use crate::linux;
 pub fn all() -> Vec<Case> {
     // More VMs than VMIDs on few CPUs, so that VMIDs run out again and again.
     let crowd = [vm("talk", 2, "load=messaging groups=1 fds=4 loops=10 runs=1", "count = 20")];
-    let crowded = |name: &str, cpus: u32, policy: &str, least: &'static [(&'static str, u64)]| {
+    let crowded = |name: &str, machine: &str, policy: &str, least: &'static [(&'static str, u64)]| {
         let options = format!("\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"");
-        let case = Case::scenario(name, scenario(&format!("cpus = {cpus}"), &options, &crowd));
+        let case = Case::scenario(name, scenario(machine, &options, &crowd));
         audited(case.expect(runs_well), least)
     };
     vec![
         crowded(
             "audit",
-            4,
+            "cpus = 4",
             "clear",
             &[
                 ("exits from guests", 1000),
-                ("writes of VTTBR_EL2", 200),
+                ("VMs put on a CPU", 100),
                 ("tlbi alle1is", 3),
                 ("tlbi vmalls12e1is", 15),
             ],
         )
         .quick(),
-        crowded("audit-reclaim", 4, "reclaim", &[("tlbi vmalls12e1", 3), ("tlbi vmalls12e1is", 15)]),
+        crowded(
+            "audit-threads",
+            "cpus = 4\nthreads = \"multi\"",
+            "reclaim",
+            &[("tlbi vmalls12e1", 3), ("tlbi vmalls12e1is", 15)],
+        ),
+        // CPUs are called out of guests, and enter them anew.
+        crowded("audit-deterministic", "cpus = 4\ndeterministic = true", "global", &[("tlbi alle1is", 1)]),
         // Siblings come after one another where there is but one CPU.
-        crowded("audit-one-cpu", 1, "clear", &[("tlbi vmalle1", 5)]),
+        crowded("audit-one-cpu", "cpus = 1", "v3-no-clear", &[("tlbi vmalle1", 5)]),
         linux(),
     ]
 }

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, anyhow};
 
 use super::case::{Boots, Case, Emulator, Ends, Level, Outcome};
 use super::{device_tree, el3};
+use crate::audit::Record;
 use crate::audit::compare::Comparison;
 use crate::audit::plugin::Plugin;
-use crate::audit::{self, Record};
 use crate::image::{self, Programs};
 use crate::linux::{self, Release};
 use crate::qemu::capture::{Captured, capture};
@@ -109,7 +109,6 @@ impl Bench {
         }
         let counts = scratch.path().join("auditor.json");
         if let Some(plugin) = plugin {
-            audit::prepare(&mut prepared.machine)?;
             prepared.machine.qemu.extend(plugin.arguments(&counts));
         }
         let mut launch = Launch {
