@@ -89,6 +89,8 @@ pub struct Cpu {
     pub next_watch: Cell<u64>,
     /// The earlier of the two.
     pub housekeeping: Cell<u64>,
+    /// WFIs in a row that found an interrupt pending.
+    pub vain_waits: Cell<u32>,
     /// Count up to which this CPU's time is accounted, while no exit of a guest is.
     pub mark: Cell<u64>,
     /// vCPUs that wait here with their timer armed.
@@ -123,6 +125,7 @@ impl Cpu {
             next_report: Cell::new(next_report),
             next_watch: Cell::new(next_watch),
             housekeeping: Cell::new(next_report.min(next_watch)),
+            vain_waits: Cell::new(0),
             mark: Cell::new(0),
             timers: RefCell::new(Timers::new(vcpus)),
         }

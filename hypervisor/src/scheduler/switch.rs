@@ -81,14 +81,21 @@ pub fn run(cpu: &'static Cpu) -> ! {
     arch::enter(held.as_ptr())
 }
 
+/// So many WFIs in a row that find an interrupt pending, and leave it so, are a loop with interrupts masked: the CPUs that a Linux parks
+/// when it stops do that, until the one that stops it has its turn. A kernel that idles takes what has come before the next WFI.
+const VAIN_WAITS: u32 = 8;
+
 /// The guest waits for an interrupt.
 fn block(cpu: &'static Cpu, held: Held) -> Held {
     let vcpu = held.vcpu;
     let (pending, others) = vcpu.vm.vgic.pending_here(vcpu.index, &HardwareListRegisters);
     wake::notify_set(cpu, vcpu, others);
     if pending {
-        return resume(cpu, held);
+        let vain = cpu.vain_waits.get();
+        cpu.vain_waits.set((vain + 1) % VAIN_WAITS);
+        return if vain + 1 < VAIN_WAITS { resume(cpu, held) } else { yield_to_others(cpu, held) };
     }
+    cpu.vain_waits.set(0);
     vcpu.wait.fetch_add(1, Ordering::Relaxed);
     vcpu.stats.transition(VcpuState::Blocked, cpu.mark.get());
     vcpu.state.set(RunState::Blocked);

@@ -2,6 +2,7 @@
 
 use crate::arch::fake::machine::Outcome;
 use crate::arch::fake::program::{Do, Trap};
+use crate::exit::syndrome::class;
 use crate::system::fake::{Plan, Ran, Setup, free, pinned, run};
 use crate::vm::layout::GICR_BASE;
 use crate::vmid::{Config, Flush, Policy};
@@ -90,6 +91,17 @@ fn trap_34_a_guest_that_spins_with_interrupts_masked_is_preempted() {
     let other = vec![Do::Spin(5000), Do::system_off()];
     let ran = run(Setup::new(1), vec![vec![pinned(0, deaf)], vec![pinned(0, other)]]);
     ends(&ran, "both on one CPU");
+}
+
+#[test]
+fn a_guest_that_loops_over_wfi_with_an_interrupt_masked_lets_others_run() {
+    let wfi = Do::Trap(Trap { syndrome: u64::from(class::WFX) << 26 | 1 << 25, x: [0; 4], address: 0 });
+    let parked =
+        [vec![Do::Mask(true), Do::Send(1, 1)], vec![wfi; 20], vec![Do::SpinUntilDone(1), Do::system_off()]];
+    let other = vec![Do::Spin(100), Do::system_off()];
+    // No slice ends before the other one must have run.
+    let setup = Setup { slice: 1 << 40, ..Setup::new(1) };
+    ends(&run(setup, vec![vec![pinned(0, parked.concat())], vec![pinned(0, other)]]), "both on one CPU");
 }
 
 #[test]
