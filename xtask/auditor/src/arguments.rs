@@ -1,4 +1,4 @@
-//! What the plugin is told: `-plugin FILE,base=0x40200000,size=0x6c000,vectors=0x800,out=FILE`.
+//! What the plugin is told: `-plugin FILE,base=0x40200000,size=0x6c000,vectors=0x800,instructions=off,out=FILE`.
 
 use std::path::PathBuf;
 
@@ -15,6 +15,8 @@ pub enum Arguments {
         size: u64,
         /// Where the table of vectors is, from the image's start.
         vectors: u64,
+        /// Whether instructions at EL2 are counted, too (`instructions=on`).
+        instructions: bool,
         /// The file to write.
         out: PathBuf,
     },
@@ -26,7 +28,8 @@ impl Arguments {
     /// # Errors
     /// One that is missing, unknown, or no number; the message is for whoever starts QEMU by hand.
     pub fn read<'a>(pairs: impl Iterator<Item = &'a str>) -> Result<Self, String> {
-        let (mut base, mut size, mut vectors, mut out, mut probe) = (None, None, None, None, false);
+        let (mut base, mut size, mut vectors, mut out) = (None, None, None, None);
+        let (mut probe, mut instructions) = (false, false);
         for pair in pairs {
             let (name, value) =
                 pair.split_once('=').ok_or_else(|| format!("{pair}: name=value is needed"))?;
@@ -40,8 +43,13 @@ impl Arguments {
                 "size" => size = Some(number()?),
                 "vectors" => vectors = Some(number()?),
                 "out" => out = Some(PathBuf::from(value)),
+                "instructions" => instructions = value == "on",
                 "probe" => probe = value == "on",
-                _ => return Err(format!("{name}: unknown; there are base, size, vectors, out and probe")),
+                _ => {
+                    return Err(format!(
+                        "{name}: unknown; there are base, size, vectors, instructions, out and probe"
+                    ));
+                }
             }
         }
         if probe {
@@ -52,6 +60,7 @@ impl Arguments {
             base: base.ok_or_else(|| missing("base"))?,
             size: size.ok_or_else(|| missing("size"))?,
             vectors: vectors.ok_or_else(|| missing("vectors"))?,
+            instructions,
             out: out.ok_or_else(|| missing("out"))?,
         })
     }
@@ -67,9 +76,16 @@ mod tests {
 
     #[test]
     fn all_four_are_needed() {
-        let expected =
-            Arguments::Count { base: 0x40200000, size: 0x1000, vectors: 0x800, out: "o.json".into() };
-        assert_eq!(read("base=0x40200000,size=0x1000,vectors=0x800,out=o.json"), Ok(expected));
+        let expected = |instructions| Arguments::Count {
+            base: 0x4020_0000,
+            size: 0x1000,
+            vectors: 0x800,
+            instructions,
+            out: "o.json".into(),
+        };
+        let all = "base=0x40200000,size=0x1000,vectors=0x800,out=o.json";
+        assert_eq!(read(all), Ok(expected(false)));
+        assert_eq!(read(&format!("{all},instructions=on")), Ok(expected(true)));
         assert_eq!(read("probe=on"), Ok(Arguments::Probe));
         for (text, message) in [
             ("", "base= is missing"),

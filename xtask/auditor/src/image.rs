@@ -30,7 +30,7 @@ impl Image {
     pub fn offset(&self, address: u64, host: u64) -> Option<u64> {
         let offset = address.checked_sub(self.base).filter(|offset| *offset < self.size)?;
         if host == 0 {
-            self.unplaced.fetch_add(1, Relaxed);
+            self.doubt();
             return None;
         }
         let distance = host.wrapping_sub(address);
@@ -39,13 +39,17 @@ impl Image {
         (known == Some(&distance)).then_some(offset)
     }
 
+    /// Takes note of an instruction in the image of which QEMU doesn't say what must be known.
+    pub fn doubt(&self) {
+        self.unplaced.fetch_add(1, Relaxed);
+    }
+
     /// Whether the first instruction was where it should be.
     pub fn is_found(&self) -> bool {
         self.distance.get().is_some()
     }
 
-    /// Instructions at the image's addresses that were translated without QEMU saying where they were read: whose they are is
-    /// not known.
+    /// Instructions at the image's addresses that were translated without QEMU saying where they were read, or what they are.
     pub fn unplaced(&self) -> u64 {
         self.unplaced.load(Relaxed)
     }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use serde_json::json;
+use serde_json::{Map, json};
 
 use crate::event::Event;
 use crate::exit;
@@ -18,7 +18,7 @@ use crate::image::Image;
 /// The affinities in MPIDR_EL1 and VMPIDR_EL2.
 const AFFINITIES: u64 = 0xff_00ff_ffff;
 
-/// What a CPU's registers hold before an instruction.
+/// What a CPU's registers hold before an instruction, and how far it has come.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Registers {
     /// TPIDR_EL2.
@@ -29,6 +29,15 @@ pub struct Registers {
     pub syndrome: u64,
     /// The general-purpose register that the instruction names.
     pub source: u64,
+    /// Instructions of Odometer that it has executed, this one among them, if they are counted.
+    pub instructions: Option<u64>,
+}
+
+/// Instructions at EL2, from vectors to ERETs, of exits that went straight back: without a write of VTTBR_EL2.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    exits: u64,
+    instructions: u64,
 }
 
 /// Everything that was seen.
@@ -41,6 +50,10 @@ pub struct State {
     /// CPUs that have asked others to invalidate, and not waited for it yet.
     outstanding: BTreeSet<u64>,
     ghosts: Ghosts,
+    /// CPUs that have left a guest, and may go straight back: for which class of exits, and where the count of instructions stood.
+    left: BTreeMap<u64, (&'static str, u64)>,
+    /// By class of exits, over all CPUs.
+    spent: BTreeMap<&'static str, Spent>,
 }
 
 impl State {
@@ -49,14 +62,23 @@ impl State {
         let own = registers.vmpidr & AFFINITIES;
         let cpu = self.names.get(&registers.tpidr).copied().unwrap_or(own);
         let name = match event {
-            Event::Entry => "entry",
+            Event::Entry => {
+                self.enters(cpu, registers.instructions);
+                "entry"
+            }
             Event::OwnException => "own_exception",
             Event::Exit(vector) => {
-                self.count(cpu, exit::class(vector, registers.syndrome));
+                let class = exit::class(vector, registers.syndrome);
+                if let Some(instructions) = registers.instructions {
+                    self.left.insert(cpu, (class, instructions - 1));
+                }
+                self.count(cpu, class);
                 "exit"
             }
             Event::VttbrWrite(_) => {
                 self.ghosts.vttbr(cpu, registers.source);
+                // It doesn't go straight back.
+                self.left.remove(&cpu);
                 "vttbr_write"
             }
             Event::TpidrWrite(_) => {
@@ -77,11 +99,19 @@ impl State {
         self.count(cpu, name);
     }
 
+    fn enters(&mut self, cpu: u64, instructions: Option<u64>) {
+        if let (Some(now), Some((class, then))) = (instructions, self.left.remove(&cpu)) {
+            let spent = self.spent.entry(class).or_default();
+            spent.exits += 1;
+            spent.instructions += now - then;
+        }
+    }
+
     fn count(&mut self, cpu: u64, name: &'static str) {
         *self.counts.entry(cpu).or_default().entry(name).or_default() += 1;
     }
 
-    /// Writes what was seen, as JSON objects, one a line: of the image, of VMIDs, and of each CPU. CPUs are numbered in the order of
+    /// Writes what was seen, as JSON objects, one a line: of the image, of VMIDs, of instructions if they were counted, and of each CPU. CPUs are numbered in the order of
     /// their affinities.
     ///
     /// # Errors
@@ -94,6 +124,12 @@ impl State {
         )?;
         let Ghosts { warm, cold, stale, .. } = self.ghosts;
         writeln!(out, "{}", json!({ "kind": "vmid", "warm": warm, "cold": cold, "stale": stale }))?;
+        if !self.spent.is_empty() {
+            let spent = self.spent.iter().map(|(class, Spent { exits, instructions })| {
+                ((*class).to_owned(), json!({ "exits": exits, "instructions": instructions }))
+            });
+            writeln!(out, "{}", json!({ "kind": "instructions", "spent": spent.collect::<Map<_, _>>() }))?;
+        }
         for (number, events) in self.counts.values().enumerate() {
             writeln!(out, "{}", json!({ "kind": "cpu", "cpu": number, "events": events }))?;
         }
@@ -152,6 +188,25 @@ mod tests {
             lines[3]["events"],
             json!({ "entry": 1, "exit": 1, "exit_interrupt": 1, "own_tlbi": 1, "tpidr_write": 1 })
         );
+    }
+
+    #[test]
+    fn instructions_count_from_the_vector_to_the_eret() {
+        let mut state = state();
+        let mut executes = |cpu, event, instructions| {
+            state.executes(event, Registers { instructions: Some(instructions), ..later(cpu) })
+        };
+        executes(0xa000, Event::Entry, 500);
+        for exit in 0..2 {
+            executes(0xa000, Event::Exit(Vector::Irq), 501 + 100 * exit);
+            executes(0xb000, Event::Exit(Vector::Serror), 1 + exit);
+            executes(0xa000, Event::Entry, 600 + 100 * exit);
+        }
+        executes(0xa000, Event::Exit(Vector::Irq), 1001);
+        executes(0xa000, Event::VttbrWrite(0), 1100);
+        executes(0xa000, Event::Entry, 1200);
+        let expected = json!({ "exit_interrupt": { "exits": 2, "instructions": 200 } });
+        assert_eq!(lines(&state)[2], json!({ "kind": "instructions", "spent": expected }));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::fmt;
 use anyhow::{Result, ensure};
 
 use super::Record;
+use super::classes::{CLASSES, Class};
+use super::record::Met;
 use crate::report::records::{Report, Tally};
 use crate::report::table::{Table, grouped};
 
@@ -21,9 +23,9 @@ struct Pair {
 /// One thing that both have counted.
 #[derive(Debug, Clone)]
 struct Row {
-    what: &'static str,
+    what: String,
     /// Which counters of Odometer's report.
-    counter: &'static str,
+    counter: String,
     /// The sum.
     sum: Pair,
     /// CPUs on which they differ.
@@ -34,27 +36,11 @@ struct Row {
 #[derive(Debug, Clone)]
 pub struct Comparison {
     rows: Vec<Row>,
+    met: Met,
 }
 
 /// What is counted for each CPU: what it is called, Odometer's counter, its value, and the auditor's event.
 type PerCpu = (&'static str, &'static str, fn(&Tally) -> u64, &'static str);
-
-/// Exits of a CPU for any of these reasons.
-fn exits(cpu: &Tally, reasons: &[&str]) -> u64 {
-    reasons.iter().filter_map(|reason| cpu.exits.by_reason.get(*reason)).map(|reason| reason.count).sum()
-}
-
-/// A class of exits: what the CPU says of them, and Odometer's reasons that come of it.
-macro_rules! class {
-    ($what:literal, $event:literal, $shown:literal, $($reason:literal)*) => {
-        (
-            concat!("  ", $what),
-            concat!("cpu: ", $shown),
-            |cpu| exits(cpu, &[$($reason),*]),
-            $event,
-        )
-    };
-}
 
 /// A kind of TLB invalidation.
 macro_rules! tlbi {
@@ -68,18 +54,8 @@ macro_rules! tlbi {
     };
 }
 
-const PER_CPU: [PerCpu; 21] = [
+const PER_CPU: [PerCpu; 13] = [
     ("exits from guests", "cpu: exits.total", |cpu| cpu.exits.total, "exit"),
-    class!("HVC", "exit_hvc", "hvc", "hvc"),
-    class!("SMC", "exit_smc", "smc", "smc"),
-    class!("WFI and WFE", "exit_wfx", "wfi", "wfi"),
-    class!("FP", "exit_fp", "fp", "fp"),
-    class!("other instructions", "exit_instruction", "sysreg, id_register, sgi, debug, undefined, other",
-        "sysreg" "id_register" "sgi" "debug" "undefined" "other"),
-    class!("aborts", "exit_abort", "mmio_*, memory, stage2_abort", "mmio_gicd" "mmio_gicr" "mmio_uart" "mmio_rtc" "mmio_virtio" "mmio_virtio_console"
-        "mmio_virtio_blk" "mmio_virtio_net" "mmio_unknown" "memory" "stage2_abort"),
-    class!("interrupts", "exit_interrupt", "irq_*", "irq_timer" "irq_kick" "irq_slice" "irq_maintenance" "irq_device" "irq_other"),
-    class!("SErrors", "exit_serror", "serror", "serror"),
     // Each guest that was entered has been left, as no CPU is in one any more.
     ("entries into guests", "cpu: exits.total", |cpu| cpu.exits.total, "entry"),
     ("writes of VTTBR_EL2", "cpu: vttbr_writes", |cpu| cpu.translations.vttbr_writes, "vttbr_write"),
@@ -108,9 +84,14 @@ impl Comparison {
             report.cpus.len(),
             record.cpus.len()
         );
-        let mut rows: Vec<Row> = PER_CPU.iter().map(|each| per_cpu(*each, report, record)).collect();
-        rows.extend(of_the_machine(report, record));
-        Ok(Self { rows })
+        let [exits, others @ ..] = PER_CPU;
+        let each = |(what, counter, own, event): PerCpu| {
+            let row = Row::new(what.into(), counter.into());
+            row.per_cpu(report, own, |cpu| record.count(cpu, event))
+        };
+        let classes = CLASSES.iter().map(|class| of_class(class, report, record));
+        let rows = [each(exits)].into_iter().chain(classes).chain(others.into_iter().map(each));
+        Ok(Self { rows: rows.chain(of_the_machine(report, record)).collect(), met: record.met })
     }
 
     /// Whether every number is the same on both sides.
@@ -134,22 +115,31 @@ impl Comparison {
 }
 
 impl Row {
+    fn new(what: String, counter: String) -> Self {
+        Row { what, counter, sum: Pair::default(), differing: Vec::new() }
+    }
+
+    /// Adds what each CPU has.
+    fn per_cpu(mut self, report: &Report, own: impl Fn(&Tally) -> u64, seen: impl Fn(u64) -> u64) -> Self {
+        for (number, cpu) in &report.cpus {
+            let pair = Pair { odometer: own(cpu), auditor: seen(*number) };
+            self.sum.odometer += pair.odometer;
+            self.sum.auditor += pair.auditor;
+            if pair.odometer != pair.auditor {
+                self.differing.push((*number, pair));
+            }
+        }
+        self
+    }
+
     fn agrees(&self) -> bool {
         self.sum.odometer == self.sum.auditor && self.differing.is_empty()
     }
 }
 
-fn per_cpu((what, counter, own, event): PerCpu, report: &Report, record: &Record) -> Row {
-    let mut row = Row { what, counter, sum: Pair::default(), differing: Vec::new() };
-    for (number, cpu) in &report.cpus {
-        let pair = Pair { odometer: own(cpu), auditor: record.count(*number, event) };
-        row.sum.odometer += pair.odometer;
-        row.sum.auditor += pair.auditor;
-        if pair.odometer != pair.auditor {
-            row.differing.push((*number, pair));
-        }
-    }
-    row
+fn of_class(class: &Class, report: &Report, record: &Record) -> Row {
+    let row = Row::new(format!("  {}", class.what), format!("cpu: {}", class.shown));
+    row.per_cpu(report, |cpu| class.count(cpu), |cpu| record.count(cpu, class.event))
 }
 
 /// Counters that are kept for VMs, or for the VMID allocator, and not for CPUs.
@@ -162,11 +152,9 @@ fn of_the_machine(report: &Report, record: &Record) -> [Row; 6] {
     // Invalidations that are not the allocator's.
     let of_stage2: u64 = cpus().map(|cpu| cpu.tlbi_of_stage2).sum();
     let pages: u64 = cpus().filter_map(|cpu| cpu.tlbi.get("ipas2e1is")).sum();
-    let row = |what, counter, odometer, auditor| Row {
-        what,
-        counter,
+    let row = |what: &str, counter: &str, odometer, auditor| Row {
         sum: Pair { odometer, auditor },
-        differing: Vec::new(),
+        ..Row::new(what.into(), counter.into())
     };
     let vmid = &report.vmid;
     let met = record.met;
@@ -215,12 +203,19 @@ impl fmt::Display for Comparison {
             ]
         };
         for row in &self.rows {
-            table.row([row.what.into(), row.counter.into()].into_iter().chain(cells(row.sum)));
+            table.row([row.what.clone(), row.counter.clone()].into_iter().chain(cells(row.sum)));
             for (cpu, pair) in &row.differing {
                 table.row([format!("  on CPU {cpu}"), String::new()].into_iter().chain(cells(*pair)));
             }
         }
         write!(formatter, "{table}")?;
+        let Met { warm, cold, .. } = self.met;
+        writeln!(
+            formatter,
+            "When a VM was put on a CPU, entries of its own may have been left there {} times, and were not {} times.",
+            grouped(warm as f64),
+            grouped(cold as f64)
+        )?;
         let differing = self.rows.iter().filter(|row| !row.agrees()).count();
         match differing {
             0 => writeln!(formatter, "Odometer and the auditor agree."),

@@ -44,6 +44,7 @@ fn record() -> Record {
     events.extend(classes.map(|(class, count)| (format!("exit_{class}"), count)));
     Record {
         met: Met { warm: 25, cold: 10, stale: 0 },
+        spent: BTreeMap::new(),
         cpus: BTreeMap::from([(0, events.clone()), (1, events)]),
     }
 }

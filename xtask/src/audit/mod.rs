@@ -1,7 +1,9 @@
 //! `cargo xtask audit`: a run under the auditor, QEMU's plugin that counts from outside what Odometer counts itself
 //! (`docs/auditor.md`), and whether both agree.
 
+mod classes;
 pub mod compare;
+mod instructions;
 pub mod plugin;
 mod record;
 
@@ -13,6 +15,7 @@ use crate::qemu::interactive;
 use crate::report::records::Report;
 use crate::{fit, image, interrupt, paths, run, setup};
 use compare::Comparison;
+use instructions::Costs;
 use plugin::Plugin;
 pub use record::Record;
 
@@ -25,6 +28,9 @@ pub struct AuditArgs {
     /// What runs
     #[command(flatten)]
     pub what: run::What,
+    /// Count the instructions of each exit, too (slower; one CPU, or a thread for each)
+    #[arg(long)]
+    pub instructions: bool,
 }
 
 /// Does `cargo xtask audit`.
@@ -35,6 +41,9 @@ pub struct AuditArgs {
 pub fn run(args: &AuditArgs) -> Result<ExitCode> {
     interrupt::watch()?;
     let mut scenario = run::scenario(&args.what).or_else(|error| interrupt::check().and(Err(error)))?;
+    if args.instructions {
+        instructions::allowed(&scenario.machine)?;
+    }
     let programs = image::build()?;
     let plugin = Plugin::build(&programs.odometer)?;
     plugin.probe(&setup::qemu()?.path)?;
@@ -42,9 +51,13 @@ pub fn run(args: &AuditArgs) -> Result<ExitCode> {
     let path = scratch.path().join("bundle.itb");
     fit::write(&scenario)?.write(&path)?;
     let counts = scratch.path().join("auditor.json");
-    scenario.machine.qemu.extend(plugin.arguments(&counts));
+    scenario.machine.qemu.extend(plugin.arguments(&counts, args.instructions));
     let outcome = interactive::run(&run::launch(&programs, &scenario, &path)?, false)?;
-    let comparison = Comparison::of(&Report::read(&outcome.reports)?, &Record::read(&counts)?)?;
+    let (report, record) = (Report::read(&outcome.reports)?, Record::read(&counts)?);
+    let comparison = Comparison::of(&report, &record)?;
     print!("\n{comparison}");
+    if args.instructions {
+        print!("\n{}", Costs::of(&report, &record, &scenario.machine));
+    }
     Ok(if comparison.agrees() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

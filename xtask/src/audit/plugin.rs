@@ -62,13 +62,14 @@ impl Plugin {
         Ok(())
     }
 
-    /// QEMU's arguments for a run that is counted; the counts will be in `out`.
-    pub fn arguments(&self, out: &Path) -> [String; 2] {
+    /// QEMU's arguments for a run that is counted; the counts will be in `out`. `instructions`: those of each exit, too.
+    pub fn arguments(&self, out: &Path, instructions: bool) -> [String; 2] {
         let counts = format!(
-            "{},base={IMAGE_BASE:#x},size={:#x},vectors={:#x},out={}",
+            "{},base={IMAGE_BASE:#x},size={:#x},vectors={:#x},instructions={},out={}",
             self.path(),
             self.image_bytes,
             self.vectors,
+            if instructions { "on" } else { "off" },
             escaped(out)
         );
         ["-plugin".into(), counts]
@@ -128,8 +129,11 @@ mod tests {
     fn qemu_takes_a_comma_in_a_name_for_the_next_argument() {
         let plugin = Plugin { library: "/a,b/p.so".into(), image_bytes: 0x6c000, vectors: 0x800 };
         assert_eq!(
-            plugin.arguments(Path::new("/x,y.json")),
-            ["-plugin", "/a,,b/p.so,base=0x40200000,size=0x6c000,vectors=0x800,out=/x,,y.json"]
+            plugin.arguments(Path::new("/x,y.json"), false),
+            [
+                "-plugin",
+                "/a,,b/p.so,base=0x40200000,size=0x6c000,vectors=0x800,instructions=off,out=/x,,y.json"
+            ]
         );
     }
 }

@@ -19,11 +19,22 @@ pub struct Met {
     pub stale: u64,
 }
 
+/// Instructions at EL2.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub struct Spent {
+    /// Exits that went straight back to the guest.
+    pub exits: u64,
+    /// In all of these, from the vector to the `eret`.
+    pub instructions: u64,
+}
+
 /// Counts of events, by name, for each CPU.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Record {
     /// Over all CPUs.
     pub met: Met,
+    /// Over all CPUs, by class of exits; empty if instructions were not counted.
+    pub spent: BTreeMap<String, Spent>,
     /// By the CPU's number.
     pub cpus: BTreeMap<u64, BTreeMap<String, u64>>,
 }
@@ -60,6 +71,10 @@ impl Record {
                 Some("vmid") => {
                     record.met = Met::deserialize(&value).with_context(|| format!("the line {line}"))?;
                 }
+                Some("instructions") => {
+                    let spent = BTreeMap::deserialize(&value["spent"]);
+                    record.spent = spent.with_context(|| format!("the line {line}"))?;
+                }
                 Some("cpu") => {
                     let number =
                         value["cpu"].as_u64().with_context(|| format!("no number of a CPU in {line}"))?;
@@ -71,6 +86,11 @@ impl Record {
         }
         ensure!(found, "not a word of the image");
         Ok(record)
+    }
+
+    /// What exits of a class cost.
+    pub fn spent(&self, class: &str) -> Spent {
+        self.spent.get(class).copied().unwrap_or_default()
     }
 
     /// How often an event occurred on a CPU.
@@ -88,7 +108,8 @@ mod tests {
     #[test]
     fn counts_are_read_for_each_cpu() {
         let text = format!(
-            "{IMAGE}\n{}\n{}\n{}\n",
+            "{IMAGE}\n{}\n{}\n{}\n{}\n",
+            r#"{"kind":"instructions","spent":{"exit_hvc":{"exits":2,"instructions":300}}}"#,
             r#"{"kind":"vmid","warm":5,"cold":6,"stale":0}"#,
             r#"{"kind":"cpu","cpu":0,"events":{"exit":3,"entry":2}}"#,
             r#"{"kind":"cpu","cpu":1,"events":{"exit":4}}"#
@@ -96,6 +117,8 @@ mod tests {
         let record = Record::parse(&text).unwrap();
         assert_eq!([0, 1, 2].map(|cpu| record.count(cpu, "exit")), [3, 4, 0]);
         assert_eq!(record.count(0, "entry"), 2);
+        assert_eq!(record.spent("exit_hvc"), Spent { exits: 2, instructions: 300 });
+        assert_eq!(record.spent("exit_smc"), Spent::default());
         assert_eq!(record.met, Met { warm: 5, cold: 6, stale: 0 });
     }
 

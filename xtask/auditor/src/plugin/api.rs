@@ -19,23 +19,6 @@ pub struct Instruction {
     _opaque: [u8; 0],
 }
 
-/// What QEMU says of itself.
-#[repr(C)]
-pub struct Info {
-    /// The target's name.
-    pub target: *const c_char,
-    /// The oldest version of the API that it supports.
-    pub oldest: c_int,
-    /// The newest.
-    pub newest: c_int,
-    /// Whether it emulates a whole machine.
-    pub system: bool,
-    /// CPUs at the start.
-    pub cpus: c_int,
-    /// CPUs that there may be.
-    pub most_cpus: c_int,
-}
-
 /// A register that can be read.
 #[repr(C)]
 pub struct Register {
@@ -65,6 +48,8 @@ pub struct Bytes {
     pub length: c_uint,
 }
 
+/// A callback that doesn't look at the CPU's registers.
+pub const NO_REGISTERS: c_int = 0;
 /// A callback that reads the CPU's registers.
 pub const READS_REGISTERS: c_int = 1;
 

@@ -3,6 +3,7 @@
 mod api;
 mod registers;
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::BufWriter;
@@ -12,12 +13,14 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::arguments::Arguments;
 use crate::event::Site;
 use crate::image::Image;
-use crate::state::State;
+use crate::state::{Registers, State};
 
 /// What the callbacks share.
 struct Auditor {
     image: Image,
     vectors: u64,
+    /// Whether instructions are counted, too.
+    instructions: bool,
     state: Mutex<State>,
     out: PathBuf,
 }
@@ -42,7 +45,7 @@ pub static VERSION: c_int = api::VERSION;
 #[unsafe(export_name = "qemu_plugin_install")]
 pub unsafe extern "C" fn install(
     plugin: u64,
-    _: *const api::Info,
+    _: *const c_void,
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
@@ -56,8 +59,9 @@ pub unsafe extern "C" fn install(
             eprintln!("auditor: can be loaded");
             1
         }
-        Ok(Arguments::Count { base, size, vectors, out }) => {
-            let auditor = Auditor { image: Image::new(base, size), vectors, state: Mutex::default(), out };
+        Ok(Arguments::Count { base, size, vectors, instructions, out }) => {
+            let (image, state) = (Image::new(base, size), Mutex::default());
+            let auditor = Auditor { image, vectors, instructions, state, out };
             if AUDITOR.set(auditor).is_err() {
                 eprintln!("auditor: is loaded twice");
                 return 1;
@@ -92,9 +96,14 @@ extern "C" fn translated(_: u64, block: *mut api::Block) {
             let address = api::qemu_plugin_insn_vaddr(instruction);
             let host = api::qemu_plugin_insn_haddr(instruction).addr() as u64;
             let Some(offset) = auditor.image.offset(address, host) else { continue };
+            if auditor.instructions {
+                let data = std::ptr::null_mut();
+                api::qemu_plugin_register_vcpu_insn_exec_cb(instruction, counted, api::NO_REGISTERS, data);
+            }
             let mut word = [0; 4];
             let bytes = api::qemu_plugin_insn_data(instruction, word.as_mut_ptr().cast(), word.len());
             if bytes != word.len() {
+                auditor.image.doubt();
                 continue;
             }
             if let Some(site) = Site::of(u32::from_le_bytes(word), offset, auditor.vectors) {
@@ -110,11 +119,21 @@ extern "C" fn translated(_: u64, block: *mut api::Block) {
     }
 }
 
-/// An instruction that is counted is about to be executed. QEMU's number of the CPU is not to be trusted: see [`crate::state`].
+thread_local! {
+    /// Instructions of Odometer that this thread has executed, for the CPU that it runs.
+    static INSTRUCTIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Any instruction of Odometer is about to be executed.
+extern "C" fn counted(_: c_uint, _: *mut c_void) {
+    INSTRUCTIONS.set(INSTRUCTIONS.get() + 1);
+}
+
+/// An instruction that is an event is about to be executed. QEMU's number of the CPU is not to be trusted: see [`crate::state`].
 extern "C" fn executed(_: c_uint, site: *mut c_void) {
     if let (Some(auditor), Some(event)) = (AUDITOR.get(), Site::unpack(site.addr()).event()) {
-        let registers = registers::read(event);
-        auditor.state().executes(event, registers);
+        let instructions = auditor.instructions.then(|| INSTRUCTIONS.get());
+        auditor.state().executes(event, Registers { instructions, ..registers::read(event) });
     }
 }
 

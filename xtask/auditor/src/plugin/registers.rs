@@ -72,6 +72,7 @@ pub fn read(event: Event) -> Registers {
         vmpidr: value(handles.vmpidr),
         syndrome: if matches!(event, Event::Exit(_)) { value(handles.syndrome) } else { 0 },
         source: source.map_or(0, |handle| value(*handle)),
+        instructions: None,
     }
 }
 

@@ -109,7 +109,7 @@ impl Bench {
         }
         let counts = scratch.path().join("auditor.json");
         if let Some(plugin) = plugin {
-            prepared.machine.qemu.extend(plugin.arguments(&counts));
+            prepared.machine.qemu.extend(plugin.arguments(&counts, false));
         }
         let mut launch = Launch {
             program: qemu.path,
