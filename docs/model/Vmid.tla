@@ -1,6 +1,6 @@
 -------------------------------- MODULE Vmid --------------------------------
 (* Odometer's VMID allocator (hypervisor/src/vmid), what the world switch does around it
-   (hypervisor/src/scheduler/switch.rs), and the TLBs that both are there for.
+   (hypervisor/src/scheduler/binding.rs), and the TLBs that both are there for.
 
    Every access to memory that CPUs share is a step of its own, and so is every write of VTTBR_EL2 and
    every CPU's part of a broadcast invalidation. docs/model/README.md is the way in. *)
@@ -289,7 +289,7 @@ StoreActive(c) ==
     /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, todo, vm, rid, ract, vttbr, cached, life, matched,
                    edit>>
 
-(* ---- The world switch (bind and unbind in scheduler/switch.rs). ---- *)
+(* ---- The world switch (bind and unbind in scheduler/binding.rs). ---- *)
 
 Bind(c) ==
     /\ pc[c] = "bind"

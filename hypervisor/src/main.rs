@@ -35,7 +35,7 @@ mod el2 {
         let totals = guests::totals(&bundle, &options);
 
         // Memory of our own, on the map that we keep; from here on there is a heap.
-        let heap = guests::heap_bytes(totals, machine.cpus.len());
+        let heap = guests::heap_bytes(totals, machine.cpus.len(), &options);
         let (stacks, frames) = memory::take(&machine, early, heap)?;
         let nodes = cpus::in_order(&machine);
         let system = system::make(&machine, options, &bundle, totals, &nodes, frames, entry_ticks)?;

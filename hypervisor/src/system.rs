@@ -20,7 +20,7 @@ use crate::vm::host::Host;
 use crate::vm::pages::common::CommonPages;
 use crate::vm::ram::Store;
 use crate::vm::{RunState, Vcpu, Vm, layout, request};
-use crate::vmid::Allocator;
+use crate::vmid::{Allocator, Ghost};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use spin::Once;
 
@@ -54,6 +54,8 @@ pub struct System {
     pub vmid_bits: u8,
     /// The VMID allocator.
     pub vmids: Allocator,
+    /// Whose entries the TLBs may hold (`vmid.ghost`).
+    pub ghost: Option<Ghost>,
     /// Free memory.
     pub frames: Mutex<Frames>,
     /// Pages that several VMs have alike.

@@ -74,9 +74,9 @@ fn common_bytes(bundle: &Bundle<'static>, options: &Options) -> u64 {
 }
 
 /// Heap that the VMs need, in bytes, and what the CPUs do.
-pub fn heap_bytes(totals: Totals, cpus: usize) -> u64 {
+pub fn heap_bytes(totals: Totals, cpus: usize, options: &Options) -> u64 {
     use crate::scheduler::{Cpu, CpuShared};
-    use crate::vmid::CpuSlot;
+    use crate::vmid::{self, CpuSlot, Ghost};
     /// For what is taken once, and for what the allocator itself loses.
     const BASE: usize = 1 << 20;
     let timers = totals.vcpus * 24;
@@ -84,7 +84,10 @@ pub fn heap_bytes(totals: Totals, cpus: usize) -> u64 {
     let vcpu = size_of::<Vcpu>() + size_of::<Context>() + 256;
     let vm = size_of::<Vm>() + 6 * 1024 + 1024;
     let common = CommonPages::heap_bytes(totals.common);
-    ((BASE + common + totals.devices + cpus * cpu + totals.vcpus * vcpu + totals.vms * vm) as u64)
+    // The CPUs aren't asked yet how wide VMIDs are.
+    let vmids = 1usize << options.vmid_bits.unwrap_or(vmid::MAX_BITS);
+    let ghost = if options.ghost { Ghost::heap_bytes(cpus, vmids) } else { 0 };
+    ((BASE + common + ghost + totals.devices + cpus * cpu + totals.vcpus * vcpu + totals.vms * vm) as u64)
         .next_multiple_of(BLOCK_2M / 8)
 }
 

@@ -22,7 +22,7 @@ use crate::sync::Mutex;
 use crate::system::{GuestLines, PortRegisters, System};
 use crate::vm::Vm;
 use crate::vm::pages::common::CommonPages;
-use crate::vmid::Allocator;
+use crate::vmid::{Allocator, Ghost};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -75,6 +75,7 @@ pub fn make(
     if let Some(uart) = machine.uart {
         port.init(uart.clock_hz, uart.baud);
     }
+    let vmids = Allocator::new(vmid_bits, nodes.len(), options.vmid)?;
     Ok(Box::leak(Box::new(System {
         options,
         psci: machine.psci,
@@ -89,7 +90,8 @@ pub fn make(
         stage2,
         parked_vttbr: parked.0,
         vmid_bits,
-        vmids: Allocator::new(vmid_bits, nodes.len(), options.vmid)?,
+        ghost: options.ghost.then(|| Ghost::new(nodes.len(), vmids.usable())),
+        vmids,
         frames: Mutex::new(frames),
         common: Mutex::new(CommonPages::new(common)),
         console: Console::new(

@@ -7,6 +7,7 @@
 //! | `vmid.victim` | `adaptive`, `newest`, `lru`, `random`, `clock`: whose VMID `reclaim` takes | `adaptive` |
 //! | `vmid.batch` | 1 to 64: how many VMIDs `reclaim` takes at a time | 1 |
 //! | `vmid.bits` | 4 to 16 | what the CPUs have |
+//! | `vmid.ghost` | `on`, `off`: a ghost of the TLBs checks that no VM meets another's entries, and counts warm and cold entries | `off` |
 //! | `sched.slice_us` | 100 to 10,000,000 microseconds | 10,000 |
 //! | `sched.vmid_affinity` | 0 (off) to 64: how often a vCPU may be passed over for one whose VM has a VMID | 0 |
 //! | `sched.seed` | a number: the VMs start in an order that it shuffles; 0: in the bundle's | 0 |
@@ -17,7 +18,7 @@
 //! | `vm.watchdog_ms` | 0 (off) to 86,400,000 milliseconds without an exit and without a timer, after which a VM is ended | 0 |
 //! | `vm.watchdog` | `end`, `restart`: what becomes of a VM that the watchdog has found | `end` |
 //! | `vm.panic` | `end`, `restart`: what becomes of a VM whose Linux has panicked and does not restart itself; `ignore` | `end` |
-//! | `debug.fault` | `panic`, `null`, `write-code`, `run-data`, `overflow`, `differ`: what EL2 does wrong once it has booted (`differ`: while other CPUs start), to see the report | nothing |
+//! | `debug.fault` | `panic`, `null`, `write-code`, `run-data`, `overflow`, `differ`, `no-tlbi`: what EL2 does wrong once it has booted (`differ`: while other CPUs start; `no-tlbi`: whenever a VMID changes hands), to see the report | nothing |
 //!
 //! A wrong value or an unknown key in one of these namespaces is an error, not a default: a measurement
 //! must not run with something else than what was asked for. Other words are left to whoever they are for.
@@ -59,6 +60,8 @@ pub struct Options {
     pub watchdog: Afterwards,
     /// What becomes of a VM whose kernel has panicked; `None`: nothing.
     pub panic: Option<Afterwards>,
+    /// A ghost of the TLBs looks on.
+    pub ghost: bool,
     /// What EL2 does wrong, on purpose.
     pub fault: Option<DebugFault>,
 }
@@ -98,6 +101,8 @@ pub enum DebugFault {
     Overflow,
     /// Another configuration of EL2 on the CPUs that the first one starts.
     Differ,
+    /// The VMID allocator asks for TLB invalidations, and there are none.
+    NoTlbi,
 }
 
 impl DebugFault {
@@ -109,6 +114,7 @@ impl DebugFault {
             "differ" => DebugFault::Differ,
             "run-data" => DebugFault::RunData,
             "overflow" => DebugFault::Overflow,
+            "no-tlbi" => DebugFault::NoTlbi,
             _ => return None,
         })
     }
@@ -129,6 +135,7 @@ impl Default for Options {
             watchdog_ms: 0,
             watchdog: Afterwards::End,
             panic: Some(Afterwards::End),
+            ghost: false,
             fault: None,
         }
     }
@@ -192,6 +199,7 @@ impl Options {
             "vmid.batch" => {
                 self.vmid.batch = number(value, 1, MAX_BATCH).ok_or("a number from 1 to 64 is needed")?;
             }
+            "vmid.ghost" => self.ghost = switch(value).ok_or(SWITCH)?,
             "sched.vmid_affinity" => {
                 self.vmid_affinity = number(value, 0, 64).ok_or("a number from 0 (off) to 64 is needed")?;
             }
@@ -221,13 +229,13 @@ impl Options {
             }
             "console.prefix" => self.console_prefix = switch(value).ok_or(SWITCH)?,
             "debug.fault" => {
-                let remedy = "panic, null, write-code, run-data, overflow or differ is needed";
+                let remedy = "panic, null, write-code, run-data, overflow, differ or no-tlbi is needed";
                 self.fault = Some(DebugFault::parse(value).ok_or(remedy)?);
             }
             "stats.histograms" => self.histograms = switch(value).ok_or(SWITCH)?,
             _ => {
                 return Err(
-                    "no such option; there are vmid.policy, vmid.bits, vmid.flush, vmid.victim, vmid.batch, \
+                    "no such option; there are vmid.policy, vmid.bits, vmid.flush, vmid.victim, vmid.batch, vmid.ghost, \
                             sched.slice_us, sched.vmid_affinity, sched.seed, report.period_ms, console.prefix, \
                             stats.histograms, vm.merge, vm.watchdog_ms, vm.watchdog, vm.panic and debug.fault",
                 );
@@ -282,7 +290,7 @@ mod tests {
 
     #[test]
     fn every_option_is_read() {
-        let text = "vmid.policy=v3-clear-zero vmid.flush=local vmid.victim=lru vmid.batch=7 sched.vmid_affinity=4 \
+        let text = "vmid.policy=v3-clear-zero vmid.flush=local vmid.victim=lru vmid.batch=7 vmid.ghost=on sched.vmid_affinity=4 \
                     vmid.bits=4  sched.slice_us=500\tsched.seed=7 debug.fault=null report.period_ms=1000 \
                     console.prefix=off stats.histograms=off vm.merge=off vm.watchdog_ms=250 vm.watchdog=restart vm.panic=restart";
         let expected = Options {
@@ -300,6 +308,7 @@ mod tests {
             watchdog_ms: 250,
             watchdog: Afterwards::Restart,
             panic: Some(Afterwards::Restart),
+            ghost: true,
             fault: Some(DebugFault::Null),
             report_period_ms: 1000,
             console_prefix: false,

@@ -10,6 +10,8 @@
 //! first sets the state, then looks for interrupts and requests. All four are sequentially consistent.
 
 #[cfg(any(target_os = "none", test))]
+mod binding;
+#[cfg(any(target_os = "none", test))]
 mod cpu;
 #[cfg(any(target_os = "none", test))]
 mod housekeeping;
@@ -24,10 +26,12 @@ pub mod timers;
 mod wake;
 
 #[cfg(any(target_os = "none", test))]
+pub use binding::time_schedule_in;
+#[cfg(any(target_os = "none", test))]
 pub use cpu::{Cpu, CpuShared};
 pub use idle::IdleMask;
 #[cfg(any(target_os = "none", test))]
-pub use switch::{attend, run, time_schedule_in};
+pub use switch::{attend, run};
 #[cfg(any(target_os = "none", test))]
 pub use wake::{
     check_timers, follow_physical_timer, kick_arrived, notify, notify_index, notify_set, start, stop_vm,

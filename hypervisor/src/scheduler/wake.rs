@@ -1,8 +1,8 @@
 //! Making vCPUs ready again, and telling other CPUs.
 
+use super::binding::rebind;
 use super::cpu::{Cpu, CpuShared};
 use super::housekeeping;
-use super::switch::rebind;
 use super::timers::Wake;
 use crate::arch;
 use crate::arch::context::TimerState;

@@ -100,6 +100,7 @@ fn counters(out: &mut impl Write, system: &System, now: u64) -> fmt::Result {
         bits: u64::from(system.vmid_bits),
         usable: u64::from(system.vmids.usable()),
         counters: system.vmids.counters(),
+        ghost: system.ghost.as_ref().map(|ghost| ghost.counters()),
     };
     write_vmid(out, &line)
 }

@@ -9,7 +9,7 @@ use super::json::Json;
 use super::{CpuTotals, ExitSnapshot, Reason, TickRate, TlbTotals, VcpuTotals};
 use crate::device::virtio::net::NetCounters;
 use crate::vm::pages::common::CommonCounters;
-use crate::vmid::VmidCounters;
+use crate::vmid::{GhostCounters, VmidCounters};
 use core::fmt::{self, Write};
 
 /// What a line of the report begins with.
@@ -145,6 +145,8 @@ pub struct VmidLine<'a> {
     pub usable: u64,
     /// Its counters.
     pub counters: VmidCounters,
+    /// What the ghost of the TLBs has seen, where there is one.
+    pub ghost: Option<GhostCounters>,
 }
 
 /// The end of the run.
@@ -328,7 +330,11 @@ pub fn write_vmid(out: &mut impl Write, vmid: &VmidLine<'_>) -> fmt::Result {
         json.number("tlbi_local", n.tlbi_local)?;
         json.number("broadcast_barriers", n.broadcast_barriers)?;
         json.number("kicks", n.kicks)?;
-        json.number("slow_ticks", n.slow_ticks)
+        json.number("slow_ticks", n.slow_ticks)?;
+        let Some(ghost) = vmid.ghost else { return Ok(()) };
+        json.number("warm", ghost.warm)?;
+        json.number("cold", ghost.cold)?;
+        json.number("lost_running", ghost.lost_running)
     })
 }
 

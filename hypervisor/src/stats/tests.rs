@@ -227,8 +227,11 @@ fn every_kind_of_line_is_valid() {
     let cpu = CpuLine { cpu: 7, totals: CpuTotals::default(), tlb: TlbTotals::default(), exits: &exits };
     write_cpu(out, FORMAT, &cpu).unwrap();
     let counters = crate::vmid::VmidCounters { fast: 9, slow_ticks: 1, ..Default::default() };
-    write_vmid(out, &VmidLine { policy: "clear", flush: "broadcast", bits: 4, usable: 15, counters })
-        .unwrap();
+    write_vmid(
+        out,
+        &VmidLine { policy: "clear", flush: "broadcast", bits: 4, usable: 15, counters, ghost: None },
+    )
+    .unwrap();
     let fault = FaultLine {
         what: "unknown \"thing\"",
         guest: Some(("load-0", 0, 1)),

@@ -24,7 +24,7 @@ use crate::vgic::fake::FakeLrs;
 use crate::vm::load::Placement;
 use crate::vm::pages::common::CommonPages;
 use crate::vm::{BootImages, Vcpu, Vm, layout};
-use crate::vmid::{Allocator, Config};
+use crate::vmid::{Allocator, Config, Ghost};
 use arrayvec::ArrayVec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use spin::Once;
@@ -155,6 +155,7 @@ fn make(setup: Setup, counts: &[usize]) -> &'static System {
         parked_vttbr: parked.0,
         vmid_bits: 8,
         vmids: Allocator::with_usable(setup.usable, setup.cpus, options.vmid).expect("more VMIDs than CPUs"),
+        ghost: Some(Ghost::new(setup.cpus, setup.usable)),
         frames: Mutex::new(frames),
         common: Mutex::new(CommonPages::new(PaRange::new(Pa(0), 0))),
         console: Console::new(

@@ -17,6 +17,7 @@ mod config;
 mod counters;
 mod cpu_set;
 mod error;
+mod ghost;
 mod holder;
 mod id;
 mod policy;
@@ -33,6 +34,7 @@ pub use allocator::Allocator;
 pub use config::{Config, Flush, MAX_BATCH, Victim};
 pub use counters::VmidCounters;
 pub use error::{PolicyError, PoolError};
+pub use ghost::{Covers, Ghost, GhostCounters, Haunted};
 pub use policy::Policy;
 pub use slot::{CpuSlot, VmidCell};
 

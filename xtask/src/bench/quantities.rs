@@ -28,6 +28,13 @@ pub const ALLOCATOR: &[Quantity] = &[
     Quantity { key: "slow_ticks", label: "counter ticks in the allocator", of: |t| t.vmid.slow_ticks },
 ];
 
+/// What the ghost of the TLBs counts, where there is one (`vmid.ghost`).
+pub const GHOST: &[Quantity] = &[
+    Quantity { key: "warm", label: "entries that found translations", of: |t| t.vmid.warm },
+    Quantity { key: "cold", label: "entries that found none", of: |t| t.vmid.cold },
+    Quantity { key: "lost_running", label: "translations lost while running", of: |t| t.vmid.lost_running },
+];
+
 /// Whether a tick of the counter is an instruction: the clock is driven by instructions, one a nanosecond, and the
 /// counter ticks once a nanosecond.
 pub fn ticks_are_instructions(deterministic: bool, counter_hz: u64) -> bool {

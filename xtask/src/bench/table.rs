@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::quantities::{ALLOCATOR, ticks_are_instructions};
+use super::quantities::{ALLOCATOR, GHOST, ticks_are_instructions};
 use super::trial::Trial;
 use super::vmid::{Outcome, Row};
 use crate::fit::short_hash;
@@ -98,6 +98,11 @@ fn counters(outcome: &Outcome) -> Table {
             _ => quantity.label,
         };
         line(label.into(), &quantity.of);
+    }
+    if rows.iter().flat_map(|row| &row.trials).any(|trial| trial.vmid.cold > 0) {
+        for quantity in GHOST {
+            line(quantity.label.into(), &quantity.of);
+        }
     }
     line("exits".into(), &|trial| trial.exits.total);
     for name in reasons(rows) {

@@ -38,6 +38,7 @@ const TENURE: &str = "hypervisor/src/vmid/tenure.rs";
 const STAGE2: &str = "hypervisor/src/memory/stage2/edit.rs";
 const TLB: &str = "hypervisor/src/arch/aarch64/tlb.rs";
 const SWITCH: &str = "hypervisor/src/scheduler/switch.rs";
+const BINDING: &str = "hypervisor/src/scheduler/binding.rs";
 const ALLOCATOR_TESTS: Catcher = Catcher::Unit("vmid::");
 
 /// All of them.
@@ -144,7 +145,7 @@ pub const ALL: &[Mutation] = &[
     Mutation {
         name: "skips-sibling",
         about: "two vCPUs of one VM in turn on a CPU, without a local invalidation between them",
-        room: SWITCH,
+        room: BINDING,
         from: "arch::invalidate_sibling();",
         to: "",
         catchers: &[Catcher::Unit("scheduler::")],

@@ -194,6 +194,12 @@ pub struct Vmid {
     pub kicks: u64,
     /// The counter's ticks spent on the slow path.
     pub slow_ticks: u64,
+    /// Entries into a VM of which the CPU still had translations (`vmid.ghost`).
+    pub warm: u64,
+    /// Entries into a VM of which it had none.
+    pub cold: u64,
+    /// CPUs that ran a VM whose translations were invalidated.
+    pub lost_running: u64,
 }
 
 /// How it ended.

@@ -42,6 +42,7 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("vmid.flush", Takes::Word(&["broadcast", "local"])),
     ("vmid.victim", Takes::Word(&["adaptive", "newest", "lru", "random", "clock"])),
     ("vmid.batch", Takes::Number(1, 64)),
+    ("vmid.ghost", Takes::Word(&["on", "off"])),
     ("sched.slice_us", Takes::Number(100, 10_000_000)),
     ("sched.vmid_affinity", Takes::Number(0, 64)),
     ("sched.seed", Takes::Number(0, 4_294_967_295)),
@@ -52,7 +53,10 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("vm.watchdog_ms", Takes::Number(0, 86_400_000)),
     ("vm.watchdog", Takes::Word(&["end", "restart"])),
     ("vm.panic", Takes::Word(&["end", "restart", "ignore"])),
-    ("debug.fault", Takes::Word(&["panic", "null", "write-code", "run-data", "overflow", "differ"])),
+    (
+        "debug.fault",
+        Takes::Word(&["panic", "null", "write-code", "run-data", "overflow", "differ", "no-tlbi"]),
+    ),
 ];
 
 /// Checks everything that `convert` couldn't see in one value alone.

@@ -9,7 +9,7 @@ use crate::{elf_check, image};
 
 /// The VMID allocator's part of each switch, and the most instructions that it may take where no lock is needed (`ret` included).
 const VMID_FAST_PATHS: [(&str, usize); 2] =
-    [("odometer::scheduler::switch::vmid_in", 20), ("odometer::scheduler::switch::vmid_out", 8)];
+    [("odometer::scheduler::binding::vmid_in", 20), ("odometer::scheduler::binding::vmid_out", 8)];
 
 /// Builds both images and checks their ELF files.
 pub fn check() -> Result<Report> {

@@ -4,8 +4,9 @@ use super::{read_sysreg, write_sysreg};
 use crate::ids::{CpuId, Vmid};
 use crate::memory::address::{Ipa, Pa};
 use crate::memory::stage2::Stage2Tlb;
+use crate::platform::options::DebugFault;
 use crate::stats::{Invalidation, TlbStats};
-use crate::vmid::VmidCell;
+use crate::vmid::{Covers, VmidCell};
 use core::arch::asm;
 
 /// Makes stage 2 use `vttbr` (root and VMID). The only place that writes a live VTTBR_EL2.
@@ -21,6 +22,19 @@ fn stats() -> &'static TlbStats {
     &super::this_cpu().shared.tlb
 }
 
+/// Tells the ghost of the TLBs, if there is one, what is about to be invalidated.
+fn forget(covers: Covers) {
+    let cpu = super::this_cpu();
+    if let Some(ghost) = &cpu.system.ghost {
+        ghost.forget(cpu.shared.id, covers);
+    }
+}
+
+/// Whether invalidations that the allocator asks for are left out, to see what becomes of that (`debug.fault=no-tlbi`).
+fn left_out() -> bool {
+    super::this_cpu().system.options.fault == Some(DebugFault::NoTlbi)
+}
+
 /// Waits until what was written to system registers is in effect, and earlier table walks that they would affect are done.
 #[inline(always)]
 pub fn isb() {
@@ -30,6 +44,7 @@ pub fn isb() {
 
 /// Invalidates all stage-1 and stage-2 entries of all VMIDs, on every CPU.
 pub fn invalidate_all_guests() {
+    forget(Covers::All);
     // SAFETY: invalidation only makes later accesses walk again.
     unsafe {
         asm!(
@@ -66,6 +81,7 @@ fn under(vmid: Vmid, invalidate: impl FnOnce()) {
 
 /// Invalidates all entries of a VMID on every CPU, because its VM's stage 2 has changed.
 fn invalidate_guest(vmid: Vmid) {
+    forget(Covers::Vmid(vmid));
     under(vmid, || {
         // SAFETY: as above.
         unsafe {
@@ -103,10 +119,16 @@ pub struct GuestTlb;
 
 impl crate::vmid::TlbHardware for GuestTlb {
     fn invalidate_all(&self) {
-        invalidate_all_guests();
+        if !left_out() {
+            invalidate_all_guests();
+        }
     }
 
     fn invalidate_vmids(&self, vmids: &[Vmid]) {
+        if left_out() {
+            return;
+        }
+        vmids.iter().for_each(|&vmid| forget(Covers::Vmid(vmid)));
         let parked = read_sysreg!("vttbr_el2");
         // SAFETY: invalidation only makes later accesses walk again.
         unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
@@ -126,12 +148,20 @@ impl crate::vmid::TlbHardware for GuestTlb {
     }
 
     fn invalidate_all_here(&self) {
+        if left_out() {
+            return;
+        }
+        forget(Covers::AllHere);
         // SAFETY: as above.
         unsafe { asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) }
         stats().count(Invalidation::Alle1, 1);
     }
 
     fn invalidate_vmid_here(&self, vmid: Vmid) {
+        if left_out() {
+            return;
+        }
+        forget(Covers::VmidHere(vmid));
         under(vmid, || {
             // SAFETY: as above.
             unsafe { asm!("tlbi vmalls12e1", "dsb nsh", options(nostack, preserves_flags)) }

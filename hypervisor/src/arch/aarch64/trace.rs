@@ -74,7 +74,7 @@ pub fn provoke(fault: DebugFault) {
     unsafe {
         match fault {
             // Elsewhere.
-            DebugFault::Panic | DebugFault::Differ => {}
+            DebugFault::Panic | DebugFault::Differ | DebugFault::NoTlbi => {}
             DebugFault::Null => asm!("ldr xzr, [{}]", in(reg) 0u64, options(nostack)),
             DebugFault::WriteCode => asm!("str xzr, [{}]", in(reg) text, options(nostack)),
             DebugFault::RunData => asm!("br {}", in(reg) data, options(nostack)),

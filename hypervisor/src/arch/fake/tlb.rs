@@ -4,7 +4,7 @@ use super::{counter, here, machine, step};
 use crate::ids::{CpuId, VcpuIndex, VmId, Vmid};
 use crate::memory::address::{Ipa, Pa};
 use crate::memory::stage2::Stage2Tlb;
-use crate::vmid::{TlbHardware, VmidCell};
+use crate::vmid::{Covers, TlbHardware, VmidCell};
 use std::collections::HashMap;
 
 /// Whose translations a CPU's TLB holds under a VMID: stage 2 is its VM's, stage 1 may be private to its vCPU.
@@ -76,26 +76,38 @@ pub fn invalidate_sibling() {
 }
 
 /// See the real one.
+fn forget(covers: Covers) {
+    let cpu = super::this_cpu();
+    if let Some(ghost) = &cpu.system.ghost {
+        ghost.forget(cpu.shared.id, covers);
+    }
+}
+
+/// See the real one.
 pub struct GuestTlb;
 
 impl TlbHardware for GuestTlb {
     fn invalidate_all(&self) {
+        forget(Covers::All);
         step();
         machine().tlbs().forget_all();
     }
 
     fn invalidate_vmids(&self, vmids: &[Vmid]) {
+        vmids.iter().for_each(|&vmid| forget(Covers::Vmid(vmid)));
         step();
         vmids.iter().for_each(|&vmid| machine().tlbs().forget(vmid));
     }
 
     fn invalidate_all_here(&self) {
+        forget(Covers::AllHere);
         step();
         let index = here(|here| here.index.get());
         machine().tlbs().forget_here(index, None);
     }
 
     fn invalidate_vmid_here(&self, vmid: Vmid) {
+        forget(Covers::VmidHere(vmid));
         step();
         let index = here(|here| here.index.get());
         machine().tlbs().forget_here(index, Some(vmid));

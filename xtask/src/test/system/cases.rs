@@ -196,7 +196,7 @@ fn vmids() -> Vec<Case> {
         ("reclaim", "broadcast"),
     ] {
         let options = format!(
-            "\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"\n\"vmid.flush\" = \"{flush}\"\n\"sched.slice_us\" = 1000"
+            "\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"\n\"vmid.flush\" = \"{flush}\"\n\"vmid.ghost\" = \"on\"\n\"sched.slice_us\" = 1000"
         );
         let vms = [vm("talk", 2, MESSAGING, "count = 24")];
         let case = Case::scenario(format!("rollover-{policy}-{flush}"), scenario("cpus = 4", &options, &vms))
@@ -222,6 +222,18 @@ fn vmids() -> Vec<Case> {
             _ => case.expect(within("vmid", "rollovers", 2, u64::MAX)),
         };
         cases.push(if flush == "local" || policy == "clear" { case.quick() } else { case });
+    }
+    // Invalidations are left out: the ghost of the TLBs must see the first VM that comes to another's VMID.
+    for policy in ["clear", "reclaim"] {
+        let options = format!(
+            "\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"\n\"vmid.ghost\" = \"on\"\n\"debug.fault\" = \"no-tlbi\"\n\"sched.slice_us\" = 1000"
+        );
+        let text = scenario("cpus = 4", &options, &[vm("talk", 2, MESSAGING, "count = 24")]);
+        let mut case = Case::scenario(format!("ghost-{policy}"), text)
+            .expect(hypervisor_faults)
+            .expect(says(&["ghost TLB: VM", "under which VM", "has left entries"]));
+        case.ends = Ends::OrStops;
+        cases.push(if policy == "clear" { case.quick() } else { case });
     }
     let vms = [vm("talk", 2, MESSAGING, "count = 40")];
     cases.push(

@@ -198,6 +198,10 @@ fn vmids_add_up(captured: &Captured) -> Result<()> {
     let get = |key: &str| number(vmid, key);
     let (ins, fast, slow) = (get("schedule_ins")?, get("fast")?, get("slow")?);
     ensure!(fast + slow == ins, "VMIDs: fast {fast} and slow {slow} are not {ins} schedule-ins");
+    if let Some(warm) = vmid["warm"].as_u64() {
+        let cold = get("cold")?;
+        ensure!(warm + cold == ins, "VMIDs: warm {warm} and cold {cold} are not {ins} schedule-ins");
+    }
     let (reserved, allocations) = (get("reserved")?, get("allocations")?);
     ensure!(
         reserved + allocations <= slow,
