@@ -42,6 +42,8 @@ pub struct System {
     pub entry_ticks: u64,
     /// Ticks a second.
     pub counter_hz: u64,
+    /// Seconds since 1970 when the counter was 0, as the machine's real-time clock has it; 0 where there is none.
+    pub rtc_start: u32,
     /// A time slice in ticks.
     pub slice_ticks: u64,
     /// The ID registers that guests see.

@@ -171,8 +171,10 @@ fn final_map(
         }
     }
     let uart = machine.uart.map(|uart| PaRange::new(uart.base, uart.size));
-    for device in
-        [Some(machine.gic.dist), uart].into_iter().flatten().chain(machine.gic.redist.iter().copied())
+    for device in [Some(machine.gic.dist), uart, machine.rtc]
+        .into_iter()
+        .flatten()
+        .chain(machine.gic.redist.iter().copied())
     {
         map.map(&memory, tables, device.to_pages().unwrap_or(device), Kind::Device)?;
     }

@@ -3,6 +3,7 @@
 use super::{BootError, guests};
 use crate::arch;
 use crate::bundle::Bundle;
+use crate::device::pl031;
 use crate::device::virtio::net::Switch;
 use crate::ids::CpuId;
 use crate::memory::address::{BLOCK_2M, Pa, PaRange};
@@ -11,7 +12,7 @@ use crate::memory::phys::PhysMemory;
 use crate::memory::stage2::Stage2Config;
 use crate::memory::tables::TableSource;
 use crate::platform::console::Console;
-use crate::platform::gic::{Gic, GicError};
+use crate::platform::gic::{Gic, GicError, Registers};
 use crate::platform::machine::{CpuNode, Machine};
 use crate::platform::options::{DebugFault, Options};
 use crate::platform::uart::Pl011Port;
@@ -85,6 +86,7 @@ pub fn make(
         uart: machine.uart.and_then(|uart| uart.intid),
         entry_ticks,
         counter_hz: rate.hz(),
+        rtc_start: rtc_start(&machine.rtc, rate),
         slice_ticks: rate.from_us(u64::from(options.slice_us)),
         id_registers: arch::id_registers(),
         stage2,
@@ -146,6 +148,13 @@ pub fn start_order(system: &'static System) -> Vec<&'static Vm> {
         }
     }
     vms
+}
+
+/// What the machine's PL031 says, less the seconds that the system counter has counted so far.
+fn rtc_start(rtc: &Option<PaRange>, rate: TickRate) -> u32 {
+    let Some(rtc) = rtc else { return 0 };
+    let now = arch::devices().read32(Pa(rtc.base.0 + pl031::DR));
+    now.wrapping_sub((arch::counter() / rate.hz()) as u32)
 }
 
 /// Does what `debug.fault` asks for.

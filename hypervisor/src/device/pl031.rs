@@ -1,7 +1,7 @@
 //! A virtual PL031 real-time clock (Arm DDI 0224), readable and settable; its alarm raises no interrupt.
 //!
-//! Time is the system counter's: the clock holds only the difference between what it shows and the seconds that
-//! the caller passes in. There is no calendar behind it, so it begins at the start of the machine unless it is set.
+//! The clock holds only the difference between what it shows and the seconds that the caller passes in: the date that the machine's own
+//! PL031 had at boot, and what the system counter has counted since; without one, the latter.
 
 use super::{AccessSize, part_of_word, primecell_id, word_of_write};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// Size of its window in bytes.
 pub const SIZE: u64 = 0x1000;
 
-const DR: u64 = 0x00;
+/// Offset of the data register: seconds.
+pub const DR: u64 = 0x00;
 const MR: u64 = 0x04;
 const LR: u64 = 0x08;
 const CR: u64 = 0x0C;
@@ -22,7 +23,7 @@ pub const PERIPHERAL_ID: u32 = super::peripheral_id(&ID);
 /// The clock of one VM. Its registers don't depend on each other, so they need no lock.
 #[derive(Debug, Default)]
 pub struct Pl031 {
-    /// What is added to the machine's seconds, modulo 2^32.
+    /// What is added to the seconds that are passed in, modulo 2^32.
     offset: AtomicU32,
     load: AtomicU32,
     alarm: AtomicU32,
@@ -30,7 +31,7 @@ pub struct Pl031 {
 }
 
 impl Pl031 {
-    /// A clock that shows `offset` plus the machine's seconds.
+    /// A clock that shows `offset` plus the seconds that are passed in.
     pub const fn new(offset: u32) -> Self {
         Pl031 {
             offset: AtomicU32::new(offset),
@@ -40,7 +41,7 @@ impl Pl031 {
         }
     }
 
-    /// Reads a register, `seconds` after the machine's start.
+    /// Reads a register at a time in seconds.
     pub fn read(&self, offset: u64, size: AccessSize, seconds: u32) -> u64 {
         let value = match offset & !3 {
             DR => self.offset.load(Relaxed).wrapping_add(seconds),
@@ -54,7 +55,7 @@ impl Pl031 {
         part_of_word(value, offset, size)
     }
 
-    /// Writes a register, `seconds` after the machine's start.
+    /// Writes a register at a time in seconds.
     pub fn write(&self, offset: u64, size: AccessSize, value: u64, seconds: u32) {
         let value = word_of_write(value, offset, size);
         match offset & !3 {

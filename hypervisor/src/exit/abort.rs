@@ -77,9 +77,9 @@ pub fn data(held: &mut Held, syndrome: Syndrome) -> Reason {
     } else if ipa.wrapping_sub(RTC_BASE.0) < RTC_SIZE {
         let offset = ipa.wrapping_sub(RTC_BASE.0);
         if abort.is_write() {
-            vm.rtc.write(offset, abort.access_size(), held.register(rt), life::seconds(vm));
+            vm.rtc.write(offset, abort.access_size(), held.register(rt), life::seconds());
         } else {
-            held.set_register(rt, abort.extend(vm.rtc.read(offset, abort.access_size(), life::seconds(vm))));
+            held.set_register(rt, abort.extend(vm.rtc.read(offset, abort.access_size(), life::seconds())));
         }
         Reason::MmioRtc
     } else if ipa < RAM_BASE.0 {

@@ -149,6 +149,7 @@ fn make(setup: Setup, counts: &[usize]) -> &'static System {
         uart: None,
         entry_ticks: 0,
         counter_hz: rate.hz(),
+        rtc_start: 0,
         slice_ticks: setup.slice,
         id_registers: arch::id_registers(),
         stage2,

@@ -71,6 +71,8 @@ impl Launch {
         if machine.deterministic {
             arguments.extend(["-icount".into(), "shift=0,sleep=off".into()]);
             arguments.extend(["-seed".into(), machine.seed.to_string()]);
+            // A date is as random as a seed is.
+            arguments.extend(["-rtc".into(), "base=2026-01-01T00:00:00,clock=vm".into()]);
         }
         arguments
     }

@@ -12,6 +12,7 @@ mod console;
 mod cpus;
 mod interrupts;
 mod memory;
+mod rtc;
 #[cfg(test)]
 mod tests;
 
@@ -150,6 +151,8 @@ pub struct Machine<'a> {
     pub timer: TimerInterrupts,
     /// The console, where `/chosen` names one that we can drive; else the alias `serial0`, if that is one.
     pub uart: Option<UartNode>,
+    /// The registers of a PL031, where there is one.
+    pub rtc: Option<PaRange>,
     /// The command line.
     pub bootargs: &'a str,
     /// The initial RAM disk: our bundle of guests.
@@ -179,6 +182,7 @@ impl<'a> Machine<'a> {
             gic: interrupts::gic(gic_node)?,
             timer: interrupts::timer(tree, gic_node)?,
             uart: console::uart(&top, Some(gic_node))?,
+            rtc: rtc::pl031(tree),
             bootargs: chosen::bootargs(top.chosen)?,
             initrd: chosen::initrd(top.chosen)?,
         })

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::platform::fdt::model::{Model, cells, texts, wide};
 
-const BASE: Pa = Pa(0x4000_0000);
+pub(super) const BASE: Pa = Pa(0x4000_0000);
 
 /// What QEMU's `virt,virtualization=on,gic-version=3` describes, less what is of no interest.
-fn virt(cpus: u32) -> Model {
+pub(super) fn virt(cpus: u32) -> Model {
     let mut model = Model::new("")
         .with("interrupt-parent", cells(&[0x8001]))
         .with("#size-cells", cells(&[2]))
