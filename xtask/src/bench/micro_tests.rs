@@ -14,7 +14,7 @@ fn log(records: &[&str]) -> Captured {
 fn launch(deterministic: bool) -> Launch {
     let boot = Boot { kernel: "o.bin".into(), initrd: None, append: String::new(), virtualization: true };
     let machine = Machine { cpus: 2, deterministic, ..Machine::default() };
-    Launch { program: "qemu".into(), version: (10, 0, 2), machine, memory: 1 << 30, boot }
+    Launch { program: "qemu".into(), version: (10, 0, 2), machine, memory: 1 << 30, boot, typed: Vec::new() }
 }
 
 fn results(deterministic: bool) -> Results {

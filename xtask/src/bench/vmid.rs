@@ -166,6 +166,7 @@ pub fn outcome_of(setup: Setup, rows: Vec<Row>) -> Outcome {
         machine: crate::scenario::Machine { cpus: setup.cpus, ..Default::default() },
         memory: 1 << 30,
         boot,
+        typed: Vec::new(),
     };
     Outcome { setup, launch, bundle: "0123456789abcdef".repeat(4), bundle_bytes: 30 << 20, rows }
 }

@@ -57,7 +57,8 @@ pub fn capture(
     };
     let mut process = Process::start(launch, false)?;
     // Open as long as QEMU runs: a closed standard input would be an end of file on the console.
-    let _stdin = process.child.stdin.take();
+    let mut keyboard = process.child.stdin.take().context("QEMU has no standard input")?;
+    let mut typed = launch.typed.iter().peekable();
     let lines = lines_of(process.child.stdout.take().context("QEMU has no standard output")?);
     let errors = lines_of(process.child.stderr.take().context("QEMU has no standard error")?);
 
@@ -71,6 +72,10 @@ pub fn capture(
                 watch(&line);
                 if let Some(log) = &mut log {
                     writeln!(log, "{line}").context("writing the log of the console")?;
+                }
+                if let Some(typed) = typed.next_if(|typed| line.trim_end().ends_with(typed.after)) {
+                    // Some KiB at the most: less than a pipe takes.
+                    keyboard.write_all(typed.keys.as_bytes()).context("typing at QEMU's console")?;
                 }
                 if let Err(error) = captured.add(&line) {
                     break Err(error);

@@ -14,7 +14,14 @@ fn launch(directory: &tempfile::TempDir, script: &str) -> Launch {
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let boot =
         Boot { kernel: PathBuf::from("none.bin"), initrd: None, append: String::new(), virtualization: true };
-    Launch { program, version: (10, 0, 0), machine: Machine::default(), memory: 1 << 30, boot }
+    Launch {
+        program,
+        version: (10, 0, 0),
+        machine: Machine::default(),
+        memory: 1 << 30,
+        boot,
+        typed: Vec::new(),
+    }
 }
 
 fn run(script: &str, limits: &Limits) -> Result<Captured> {

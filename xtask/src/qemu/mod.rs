@@ -42,6 +42,17 @@ pub struct Launch {
     pub memory: u64,
     /// What boots.
     pub boot: Boot,
+    /// What is typed at the console of a run without a person.
+    pub typed: Vec<Typed>,
+}
+
+/// What is typed when a line has come on the console: each once, one after the other.
+#[derive(Debug, Clone, Copy)]
+pub struct Typed {
+    /// What the line ends with.
+    pub after: &'static str,
+    /// The keys.
+    pub keys: &'static str,
 }
 
 impl Launch {
@@ -51,7 +62,7 @@ impl Launch {
     /// No QEMU, or one that is too old.
     pub fn new(machine: Machine, memory: u64, boot: Boot) -> Result<Self> {
         let qemu = setup::qemu()?;
-        Ok(Self { program: qemu.path, version: qemu.version, machine, memory, boot })
+        Ok(Self { program: qemu.path, version: qemu.version, machine, memory, boot, typed: Vec::new() })
     }
 
     /// The flags that decide how the machine behaves (without files, memory and the console): what a table names.
@@ -129,7 +140,14 @@ mod tests {
             append: "vmid.bits=4 x=y".into(),
             virtualization: true,
         };
-        Launch { program: "qemu".into(), version: (10, 0, 2), machine, memory: 1 << 30, boot }
+        Launch {
+            program: "qemu".into(),
+            version: (10, 0, 2),
+            machine,
+            memory: 1 << 30,
+            boot,
+            typed: Vec::new(),
+        }
     }
 
     #[test]

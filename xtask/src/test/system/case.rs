@@ -7,6 +7,7 @@ use anyhow::Result;
 use super::NAME;
 use crate::audit::compare::Comparison;
 use crate::linux::Release;
+use crate::qemu::Typed;
 use crate::qemu::capture::{Captured, Limits};
 use crate::scenario::{Machine, Scenario};
 
@@ -104,6 +105,8 @@ pub struct Case {
     pub ends: Ends,
     /// How long it may take.
     pub limits: Limits,
+    /// What is typed at the console.
+    pub typed: Vec<Typed>,
     /// Memory that the machine's device tree reserves in its reservation map: address and size.
     pub reserve: Option<(u64, u64)>,
     /// Changes a scenario after all that the host checks, for the hypervisor to find.
@@ -132,6 +135,7 @@ impl Case {
             audited: false,
             ends: Ends::ByItself,
             limits: Limits { silence: Duration::from_secs(90), total: Duration::from_secs(240) },
+            typed: Vec::new(),
             reserve: None,
             spoil: None,
             checks: Vec::new(),

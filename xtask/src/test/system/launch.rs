@@ -117,6 +117,7 @@ impl Bench {
             machine: prepared.machine,
             memory: prepared.memory,
             boot: prepared.boot,
+            typed: case.typed.clone(),
         };
         if let Some((address, size)) = case.reserve {
             let file = scratch.path().join("machine.dtb");

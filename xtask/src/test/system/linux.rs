@@ -3,7 +3,7 @@
 use super::case::Case;
 use super::cases::{LONG, scenario};
 use super::expect::{exits_are_what_qemu_logs, occurs, runs_well, says};
-use super::overcommit;
+use super::{overcommit, typing};
 use crate::linux::{self, Hackbench};
 
 /// All of them.
@@ -12,7 +12,7 @@ pub fn all() -> Vec<Case> {
         let text = linux_scenario(&format!("cpus = 2\ncpu = \"{cpu}\""), 2, 2);
         linux_case(&format!("linux-{cpu}"), text)
     };
-    let mut cases = vec![boots("max"), boots("cortex-a57"), linux_exits(), stolen_time()];
+    let mut cases = vec![boots("max"), boots("cortex-a57"), linux_exits(), stolen_time(), typing::case()];
     cases.extend(overcommit::cases());
     cases.extend(virtio());
     cases

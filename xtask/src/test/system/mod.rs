@@ -14,6 +14,7 @@ mod launch;
 mod linux;
 mod overcommit;
 mod traps;
+mod typing;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
