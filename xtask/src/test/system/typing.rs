@@ -30,8 +30,7 @@ pub fn case() -> Case {
         "[[vm]]\nname = \"linux\"\nvcpus = 2\nmemory = \"96M\"\nkernel = \"vmlinuz\"\ninitrd = \"initramfs\"\n\
          bootargs = 'console=ttyAMA0 quiet cma=0 cryptomgr.notests odometer.exec=\"{script}\"'\n"
     );
-    let mut case =
-        linux_case("linux-console", scenario("cpus = 2", "\"console.prefix\" = \"off\"", &[linux]));
+    let mut case = linux_case("linux-console", scenario("cpus = 2", "", &[linux]));
     case.typed = vec![
         Typed {
             after: "ready",
