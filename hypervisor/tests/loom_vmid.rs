@@ -258,6 +258,21 @@ fn fast_path_against_rollover(config: Config, fault: Fault) {
     machine.assert_right(7);
 }
 
+/// VM 0 has VMID 1 for good, and CPU 0 enters it, and another, while CPU 1's new VM needs a VMID and there is none.
+fn pinned_against_shortage(config: Config, fault: Fault) {
+    let machine = Machine::new(config, USABLE + 1, 2, fault);
+    machine.allocator.pin(&machine.vms[0]).unwrap();
+    machine.visit(0, &[0, 1]);
+    machine.visit(1, &[2, 3]);
+    let other = machine.clone();
+    let cpu1 = loom::thread::spawn(move || other.visit(1, &[4]));
+    machine.visit(0, &[0, 1]);
+    machine.enter(0, 0);
+    cpu1.join().unwrap();
+    assert_eq!(machine.vms[0].vmid(), Some(Vmid(1)));
+    machine.assert_right(8);
+}
+
 /// CPU 0 leaves a VM while CPU 1 ends the generation; then it enters one whose index CPU 1 may have given away.
 fn schedule_out_against_rollover(config: Config, fault: Fault) {
     let machine = full_pool(config, fault);
@@ -460,6 +475,12 @@ fn assert_reclaim_holds(preemptions: Option<usize>, run: fn(Config, Fault)) {
 #[test]
 fn fast_path_against_a_rollover() {
     assert_holds(Some(5), fast_path_against_rollover);
+}
+
+#[test]
+fn a_pinned_vmid_while_they_run_short() {
+    assert_holds(Some(3), pinned_against_shortage);
+    assert_reclaim_holds(Some(3), pinned_against_shortage);
 }
 
 #[test]

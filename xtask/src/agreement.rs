@@ -32,6 +32,7 @@ fn the_hypervisor_reads_what_is_written() {
     second.count = 7;
     second.memory = (3 << 30) + 4096;
     second.pin = vec![3, 0, 1];
+    second.pinned_vmid = true;
     second.bootargs = "load=idle quiet=\"a b\"".into();
     second.load = Some(0x4100_0000);
     second.entry = Some(0x4100_0004);
@@ -45,6 +46,7 @@ fn the_hypervisor_reads_what_is_written() {
         assert_eq!(vm.name, config.name);
         assert_eq!((vm.count, vm.vcpus, vm.memory), (config.count, config.vcpus, config.memory));
         assert_eq!(vm.pin, config.pin.iter().map(|cpu| u32::from(*cpu)).collect::<Vec<_>>());
+        assert_eq!(vm.pinned_vmid, config.pinned_vmid);
         assert_eq!(vm.bootargs, config.bootargs);
         assert_eq!(vm.kernel.bytes, config.kernel.data);
         assert_eq!((vm.load, vm.entry), (config.kernel.load, config.kernel.entry));

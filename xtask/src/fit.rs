@@ -242,6 +242,9 @@ fn write_configuration(fdt: &mut FdtWriter, configuration: &Configuration<'_>) -
     if !vm.pin.is_empty() {
         fdt.property_array_u32("odometer,pin", &vm.pin)?;
     }
+    if vm.pinned_vmid {
+        fdt.property_string("odometer,vmid", "pinned")?;
+    }
     if let (Some(name), Some(disk)) = (&configuration.disk, &vm.disk) {
         fdt.property_string("odometer,disk", name)?;
         fdt.property_string("odometer,disk-access", if disk.read_only { "read-only" } else { "private" })?;

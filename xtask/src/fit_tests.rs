@@ -55,6 +55,7 @@ fn scenario() -> Scenario {
     b.vcpus = 2;
     b.count = 3;
     b.pin = vec![1, 0];
+    b.pinned_vmid = true;
     b.bootargs = "load=idle".into();
     b.disk = Some(Disk { image: Arc::new(b"disk".to_vec()), read_only: true });
     b.console = true;
@@ -120,13 +121,14 @@ fn configurations_say_how_each_vm_is_made() {
     assert_eq!(number(&found["/configurations/b/odometer,count"]), 3);
     assert_eq!(found["/configurations/b/odometer,memory"], (64u64 << 20).to_be_bytes());
     assert_eq!(found["/configurations/b/odometer,pin"], [0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(found["/configurations/b/odometer,vmid"], b"pinned\0");
     assert_eq!(found["/configurations/b/odometer,disk"], b"disk-1\0");
     assert_eq!(found["/configurations/b/odometer,disk-access"], b"read-only\0");
     assert_eq!(found["/images/disk-1/type"], b"filesystem\0");
     for property in ["console", "net"] {
         assert!(found[&format!("/configurations/b/odometer,{property}")].is_empty());
     }
-    for property in ["pin", "disk", "disk-access", "console", "net"] {
+    for property in ["pin", "vmid", "disk", "disk-access", "console", "net"] {
         assert!(!found.contains_key(&format!("/configurations/a/odometer,{property}")));
     }
 }

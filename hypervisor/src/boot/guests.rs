@@ -118,6 +118,13 @@ pub fn make(system: &'static System, bundle: &Bundle<'static>) -> Result<(), Str
                 return Err(format!("VM {}: more than {MAX_VMS} VMs", config.name));
             }
             let vm = make_one(system, VmId(vms.len() as u16), &config, images.clone(), &mut vcpus)?;
+            if config.pinned_vmid {
+                // No VM runs yet.
+                let pinned = system.vmids.pin(&vm.vmid);
+                let vmid =
+                    pinned.map_err(|error| format!("VM {}: odometer,vmid = \"pinned\": {error}", vm.name))?;
+                log::info!("{}: has VMID {} for good", vm.name, vmid.0);
+            }
             vms.push(vm);
         }
     }

@@ -36,6 +36,8 @@ pub struct VmConfig<'a> {
     /// The physical CPU that each of the first vCPUs stays on; those beyond go wherever there is room. That the machine has
     /// these CPUs isn't checked here.
     pub pin: ArrayVec<u16, MAX_VCPUS>,
+    /// Whether the VMID of each stays its own.
+    pub pinned_vmid: bool,
     /// The command line.
     pub bootargs: &'a str,
     /// The kernel.
@@ -110,6 +112,7 @@ impl<'a> VmConfig<'a> {
             vcpus,
             memory,
             pin: pin(node, vcpus)?,
+            pinned_vmid: pinned_vmid(node)?,
             bootargs,
             kernel,
             ramdisk,
@@ -162,6 +165,19 @@ fn memory<'a>(node: Node<'a>) -> Result<u64, Fault<'a>> {
         return fault("a multiple of 4096 bytes is needed");
     }
     Ok(memory)
+}
+
+/// Whether the VMID is pinned.
+fn pinned_vmid<'a>(node: Node<'a>) -> Result<bool, Fault<'a>> {
+    const PROPERTY: &str = "odometer,vmid";
+    match node.text(PROPERTY)? {
+        None => Ok(false),
+        Some("pinned") => Ok(true),
+        Some(other) => {
+            let remedy = "\"pinned\" is needed, or no such property";
+            Err(Fault::new(node, PROPERTY, Value::Text(other), remedy))
+        }
+    }
 }
 
 /// The physical CPUs of the first vCPUs.

@@ -12,6 +12,7 @@
 //!                         odometer,memory     bytes of RAM of each VM
 //!                         odometer,count      VMs alike (1)
 //!                         odometer,pin        physical CPUs of the first vCPUs
+//!                         odometer,vmid       "pinned": its VMID never changes
 //!                         odometer,disk       name of an image of type filesystem: a virtio-blk
 //!                         odometer,disk-access  "private" (the default) or "read-only"
 //!                         odometer,console    there for a virtio-console

@@ -40,6 +40,7 @@ fn fit() -> Model {
     model.set("configurations/beta", "odometer,memory", wide(&[8 << 30]));
     model.set("configurations/beta", "odometer,count", cells(&[3]));
     model.set("configurations/beta", "odometer,pin", cells(&[1, 0]));
+    model.set("configurations/beta", "odometer,vmid", texts(&["pinned"]));
     model.set("configurations/beta", "bootargs", texts(&["load=messaging groups=10"]));
     model.set("images/disk-1", "type", texts(&["filesystem"]));
     model.set("images/disk-1", "data-size", cells(&[60]));
@@ -78,6 +79,7 @@ fn a_bundle_is_read_whole() {
         vcpus: 1,
         memory: 64 << 20,
         pin: ArrayVec::new(),
+        pinned_vmid: false,
         bootargs: "",
         kernel,
         ramdisk: None,
@@ -92,6 +94,7 @@ fn a_bundle_is_read_whole() {
         vcpus: 2,
         memory: 8 << 30,
         pin: [1, 0].into_iter().collect(),
+        pinned_vmid: true,
         bootargs: "load=messaging groups=10",
         kernel,
         ramdisk: Some(&[b'r'; 60]),
@@ -150,7 +153,7 @@ fn what_isnt_a_fit_is_recognised() {
 #[test]
 fn each_wrong_entry_is_named() {
     type Change = fn(&mut Model);
-    let cases: [(Change, &[&str]); 37] = [
+    let cases: [(Change, &[&str]); 38] = [
         (|m| m.unset("configurations/alpha", "kernel"), &["/configurations/alpha: kernel is missing"]),
         (|m| m.set("configurations/alpha", "kernel", texts(&["linux"])), &["kernel = \"linux\"", "/images"]),
         (
@@ -183,6 +186,10 @@ fn each_wrong_entry_is_named() {
         (
             |m| m.set("configurations/beta", "odometer,pin", cells(&[1, 128])),
             &["odometer,pin = 128", "0 to 127"],
+        ),
+        (
+            |m| m.set("configurations/beta", "odometer,vmid", texts(&["7"])),
+            &["odometer,vmid = \"7\"", "\"pinned\""],
         ),
         (|m| m.set("configurations/beta", "odometer,pin", [0; 7]), &["odometer,pin has 7 bytes"]),
         (|m| m.set("configurations/beta", "bootargs", vec![b'x'; 3000]), &["bootargs has 3000 bytes"]),

@@ -98,6 +98,32 @@ impl Allocator {
         self.usable
     }
 
+    /// Gives a VM a VMID that stays its own: through rollovers, whoever wants one, and when the VM starts again. As for DMA through an
+    /// SMMU, whose tables name it.
+    ///
+    /// Called before any VM is scheduled in, so that nobody has had that VMID.
+    ///
+    /// # Errors
+    /// Not enough VMIDs would be left for the others.
+    pub fn pin(&self, cell: &VmidCell) -> Result<Vmid, PoolError> {
+        let shared = &self.shared.0;
+        let mut pool = self.pool.0.lock();
+        let cpus = shared.slots.len();
+        let too_many = PoolError::TooManyPinned { usable: self.usable, cpus };
+        if pool.pinned() + cpus + 1 >= self.usable as usize {
+            return Err(too_many);
+        }
+        let index = pool.pin_next().ok_or(too_many)?;
+        let id = Id::new(shared.generation.load(Relaxed), index);
+        cell.pin(id);
+        Ok(id.vmid())
+    }
+
+    /// How many VMIDs are pinned.
+    pub fn pinned(&self) -> usize {
+        self.pool.0.lock().pinned()
+    }
+
     /// A CPU's slot. For each CPU to look up once.
     ///
     /// # Panics
@@ -184,6 +210,9 @@ impl Allocator {
     pub fn holds(&self, cell: &VmidCell) -> bool {
         let shared = &self.shared.0;
         let id = cell.load();
+        if cell.is_pinned() {
+            return true;
+        }
         if shared.tenures.load(Relaxed) {
             // The owner of index 0 is nobody.
             let owner = shared.owners.get(id.index() as usize);
@@ -193,14 +222,18 @@ impl Allocator {
         }
     }
 
-    /// Ends a VM's use of its VMID: its TLB entries are flushed from all CPUs, and the VMID is free again.
+    /// Ends a VM's use of its VMID: its TLB entries are flushed from all CPUs, and the VMID is free again, if it isn't pinned.
     ///
     /// Called once none of the VM's vCPUs is scheduled in anywhere, and none will be. The VM may have no VMID;
     /// then nothing happens. The cell may serve a new VM, if that VM's first schedule-in happens after this in
     /// the sense of the memory model (as through a run queue's lock).
     pub fn release<H: TlbHardware>(&self, cell: &VmidCell, hw: &H) {
         let mut pool = self.pool.0.lock();
-        self.shared.0.policy.release(&mut self.holder(&mut pool, hw), cell);
+        let mut holder = self.holder(&mut pool, hw);
+        if cell.is_pinned() {
+            return holder.forget(cell.load());
+        }
+        self.shared.0.policy.release(&mut holder, cell);
     }
 
     /// The current generation, as an id with index 0.

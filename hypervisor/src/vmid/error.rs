@@ -20,6 +20,13 @@ pub enum PoolError {
     },
     /// No CPU at all.
     NoCpu,
+    /// A rollover keeps one VMID for each CPU beside those that are pinned, and one must be left to give.
+    TooManyPinned {
+        /// VMIDs that may be given to VMs.
+        usable: u32,
+        /// The machine's CPUs.
+        cpus: usize,
+    },
     /// A policy that may forget a rollover, with a flush that each CPU must remember.
     LocalFlush,
 }
@@ -39,6 +46,12 @@ impl fmt::Display for PoolError {
                     usable.saturating_sub(1)
                 )
             }
+            PoolError::TooManyPinned { usable, cpus } => write!(
+                f,
+                "at most {} VMs may have a pinned VMID: of {usable} usable VMIDs each of {cpus} CPUs may keep one through a \
+                 rollover, and one must be left: pin fewer, or use more bits (vmid.bits)",
+                (usable as usize).saturating_sub(cpus + 1)
+            ),
             PoolError::LocalFlush => f.write_str(
                 "the policy merged may lose a rollover at schedule-out, and with it a local flush: \
                  use vmid.flush=broadcast, or another policy",

@@ -27,7 +27,7 @@ impl<H: TlbHardware> Holder<'_, H> {
         if id.is_of(self.generation()) {
             self.events.unchanged.increment();
         } else {
-            let new = self.renewed(id);
+            let new = self.renewed(id, cell.is_pinned());
             cell.store(new);
             if new.index() != id.index() {
                 self.hw.publish_id();
@@ -46,12 +46,13 @@ impl<H: TlbHardware> Holder<'_, H> {
 
     /// An id of the current generation for a VM whose id, `old`, is of an older one or none.
     ///
-    /// The VM keeps its index if that is reserved (some CPU has run it under this VMID all along) or happens
+    /// The VM keeps its index if that is `pinned`, or reserved (some CPU has run it under this VMID all along), or happens
     /// to be free still. Otherwise it gets the next free one, after a rollover if there is none.
-    fn renewed(&mut self, old: Id) -> Id {
+    fn renewed(&mut self, old: Id, pinned: bool) -> Id {
         if old != Id::NONE {
             let new = Id::new(self.generation(), old.index());
-            if self.keep_reserved(old, new) {
+            // A pinned one may be reserved, too: that must be of the new generation then.
+            if self.keep_reserved(old, new) || pinned {
                 self.events.reserved.increment();
                 return new;
             }
@@ -65,7 +66,7 @@ impl<H: TlbHardware> Holder<'_, H> {
             if let Some(index) = self.pool.take_next() {
                 return Id::new(self.generation(), index);
             }
-            // Leaves at least one index free, as there are more of them than CPUs: the loop ends.
+            // Leaves at least one index free, as there are more that aren't pinned than CPUs: the loop ends.
             self.rollover();
         }
     }
@@ -180,10 +181,15 @@ impl<H: TlbHardware> Holder<'_, H> {
 
     /// Removes all entries of an id's VMID from all TLBs; then the VMID is free.
     pub(super) fn give_back(&mut self, id: Id) {
+        self.forget(id);
+        self.pool.give_back(id.index());
+    }
+
+    /// Removes all entries of an ended VM's VMID from all TLBs.
+    pub(super) fn forget(&mut self, id: Id) {
         self.hw.invalidate_vmids(&[id.vmid()]);
         self.events.tlbi_broadcast.increment();
         self.events.barriers.increment();
-        self.pool.give_back(id.index());
         self.events.released.increment();
     }
 }

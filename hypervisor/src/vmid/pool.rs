@@ -4,6 +4,7 @@ use super::id::Id;
 use super::tenure::Tenures;
 use alloc::boxed::Box;
 use alloc::vec;
+use alloc::vec::Vec;
 
 /// The VMIDs of the current generation.
 pub(super) struct Pool {
@@ -15,6 +16,8 @@ pub(super) struct Pool {
     free: u32,
     /// Where the search for a free index begins.
     cursor: u32,
+    /// Indices that belong to one VM for good.
+    pinned: Vec<u16>,
     /// For each CPU, the id that it was running when the last rollover came, or [`Id::NONE`].
     pub(super) reserved: Box<[Id]>,
     /// For each CPU, whether it has entries of an ended generation, and must invalidate them before it runs a guest.
@@ -33,6 +36,7 @@ impl Pool {
             usable,
             free: 0,
             cursor: 1,
+            pinned: Vec::new(),
             reserved: vec![Id::NONE; cpus].into_boxed_slice(),
             pending: vec![false; cpus].into_boxed_slice(),
             tenures: Tenures::new(if reclaims { usable } else { 0 }),
@@ -41,7 +45,7 @@ impl Pool {
         pool
     }
 
-    /// Frees every index but 0.
+    /// Frees every index but 0 and those that are pinned.
     pub(super) fn clear(&mut self) {
         self.used.fill(0);
         if let Some(word) = self.used.first_mut() {
@@ -49,6 +53,21 @@ impl Pool {
         }
         self.free = self.usable;
         self.cursor = 1;
+        for at in 0..self.pinned.len() {
+            self.take(self.pinned[at]);
+        }
+    }
+
+    /// Takes a free index for good. The caller has checked that enough are left.
+    pub(super) fn pin_next(&mut self) -> Option<u16> {
+        let index = self.take_next()?;
+        self.pinned.push(index);
+        Some(index)
+    }
+
+    /// How many are pinned.
+    pub(super) fn pinned(&self) -> usize {
+        self.pinned.len()
     }
 
     /// Marks an index as not to be given. Whether it was free.

@@ -1,7 +1,7 @@
 //! What a VM and what a CPU hold for the allocator.
 
 use super::id::Id;
-use super::sync::{AtomicU64, Relaxed};
+use super::sync::{AtomicBool, AtomicU64, Relaxed};
 use crate::ids::{CpuId, Vmid};
 use crate::stats::Counter;
 
@@ -11,12 +11,14 @@ use crate::stats::Counter;
 pub struct VmidCell {
     /// Written under the allocator's lock alone.
     id: AtomicU64,
+    /// The VMID in the id never changes. Written once, before the VM runs.
+    pinned: AtomicBool,
 }
 
 impl VmidCell {
     /// The cell of a VM that has never run.
     pub fn new() -> Self {
-        VmidCell { id: AtomicU64::new(Id::NONE.0) }
+        VmidCell { id: AtomicU64::new(Id::NONE.0), pinned: AtomicBool::new(false) }
     }
 
     /// The VMID under which the VM's TLB entries are, or `None` if it has none: it hasn't run, or has ended.
@@ -35,6 +37,16 @@ impl VmidCell {
     #[inline(always)]
     pub(super) fn load(&self) -> Id {
         Id(self.id.load(Relaxed))
+    }
+
+    /// Whether the VMID is the VM's for good: see [`super::Allocator::pin`].
+    pub(super) fn is_pinned(&self) -> bool {
+        self.pinned.load(Relaxed)
+    }
+
+    pub(super) fn pin(&self, id: Id) {
+        self.store(id);
+        self.pinned.store(true, Relaxed);
     }
 
     /// Relaxed: a CPU that reads the new id without the lock needs nothing written before it. The TLBI before

@@ -120,6 +120,9 @@ impl<H: TlbHardware> Holder<'_, H> {
     /// An id for a VM that the slot's CPU is about to run, with that CPU admitted.
     pub(super) fn by_tenures(&mut self, slot: &CpuSlot, cell: &VmidCell) -> Id {
         let old = cell.load();
+        if cell.is_pinned() {
+            return self.by_pinned(slot, old);
+        }
         if self.pool.tenures.holds(old) {
             self.events.unchanged.increment();
             if self.shared.tenures.load(Relaxed) {
@@ -141,7 +144,7 @@ impl<H: TlbHardware> Holder<'_, H> {
         let index = loop {
             match self.pool.take_next() {
                 Some(index) => break index,
-                // There are more VMIDs than CPUs, so one is idle.
+                // There are more VMIDs that aren't pinned than CPUs, so one is idle.
                 None => self.reclaim(slot),
             }
         };
@@ -150,6 +153,17 @@ impl<H: TlbHardware> Holder<'_, H> {
         let id = Id::new(number, index);
         self.begin_tenure(id, cell);
         self.admit(slot, id);
+        id
+    }
+
+    /// A pinned VMID is no tenure: nobody had it before, so no CPU has anything stale under it, and it is never looked at as a victim.
+    fn by_pinned(&mut self, slot: &CpuSlot, id: Id) -> Id {
+        self.events.unchanged.increment();
+        if self.shared.tenures.load(Relaxed) {
+            let known = slot.known(id);
+            known.id.store(id.0, Relaxed);
+            known.seen.set(slot.entries.get());
+        }
         id
     }
 

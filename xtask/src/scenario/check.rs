@@ -68,6 +68,32 @@ pub fn check(scenario: &Scenario, problems: &mut Vec<Problem>) {
         one_vm(index, vm, scenario.machine.cpus, problems);
     }
     sums(scenario, problems);
+    pinned_vmids(scenario, problems);
+}
+
+/// Whether VMIDs are left for the others. How many there are is known here only if the scenario says so; else the hypervisor checks.
+fn pinned_vmids(scenario: &Scenario, problems: &mut Vec<Problem>) {
+    let mut bits = scenario.options.iter().filter(|(key, _)| key == "vmid.bits");
+    let Some(bits) =
+        bits.next().and_then(|(_, value)| value.parse::<u32>().ok()).filter(|bits| (4..=16).contains(bits))
+    else {
+        return;
+    };
+    let usable = (1u32 << bits) - 1;
+    let most = usable.saturating_sub(scenario.machine.cpus + 1);
+    let mut pinned = 0;
+    for (index, vm) in scenario.vms.iter().enumerate().filter(|(_, vm)| vm.pinned_vmid) {
+        pinned += vm.count;
+        if pinned > most {
+            let what = format!("{pinned} VMs have a pinned VMID, of {usable} with vmid.bits = {bits}");
+            let cpus = scenario.machine.cpus;
+            let remedy = format!(
+                "pin at most {most} (each of {cpus} CPUs may keep another one, and one must be left), or raise vmid.bits"
+            );
+            problems.push(Problem::new(format!("vm.{index}.vmid"), what, remedy));
+            return;
+        }
+    }
 }
 
 fn machine(scenario: &Scenario, problems: &mut Vec<Problem>) {

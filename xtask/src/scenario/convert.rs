@@ -130,6 +130,15 @@ fn vm(index: usize, raw: &RawVm, files: &mut Files<'_>, problems: &mut Vec<Probl
         .map(|cpu| ranged(&key("pin"), *cpu, 0, i64::from(MAX_CPUS) - 1, "as a CPU's number", problems))
         .map(|cpu| cpu.map(|cpu| cpu as u32))
         .collect();
+    let pinned_vmid = match raw.vmid.as_deref() {
+        None => false,
+        Some("pinned") => true,
+        Some(other) => {
+            let remedy = "write \"pinned\", or leave the key out";
+            problems.push(Problem::new(key("vmid"), format!("\"{other}\" is unknown"), remedy));
+            false
+        }
+    };
     let mut address = |name: &str, value: Option<i64>| match value {
         Some(negative @ ..=-1) => {
             let what = format!("{negative} is no address");
@@ -146,6 +155,7 @@ fn vm(index: usize, raw: &RawVm, files: &mut Files<'_>, problems: &mut Vec<Probl
         vcpus: vcpus? as u32,
         memory: memory?,
         pin: pin?,
+        pinned_vmid,
         bootargs: raw.bootargs.clone().unwrap_or_default(),
         kernel: kernel?,
         load: load?,

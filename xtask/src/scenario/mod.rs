@@ -87,6 +87,8 @@ pub struct Vm {
     pub memory: u64,
     /// The physical CPUs of the first vCPUs; those beyond run on any.
     pub pin: Vec<u32>,
+    /// Whether its VMID never changes.
+    pub pinned_vmid: bool,
     /// The kernel's command line.
     pub bootargs: String,
     /// The kernel.
@@ -125,6 +127,7 @@ impl Vm {
             vcpus: 1,
             memory: 64 << 20,
             pin: Vec::new(),
+            pinned_vmid: false,
             bootargs: String::new(),
             kernel,
             load: None,

@@ -20,6 +20,7 @@ const VM: &[&str] = &[
     "count",
     "bootargs",
     "pin",
+    "vmid",
     "load",
     "entry",
     "disk",
@@ -87,6 +88,8 @@ pub struct RawVm {
     pub bootargs: Option<String>,
     /// The physical CPU of each vCPU.
     pub pin: Option<Vec<i64>>,
+    /// `pinned`: its VMID never changes.
+    pub vmid: Option<String>,
     /// Where to load a raw binary.
     pub load: Option<i64>,
     /// Where to enter a raw binary.

@@ -214,6 +214,27 @@ fn pins_must_fit_the_machine() {
 }
 
 #[test]
+fn pinned_vmids_must_leave_some() {
+    let text = |count: u32, more: &str| {
+        format!(
+            "[machine]\ncpus = 8\n[options]\n\"vmid.bits\" = 4\n[[vm]]\nkernel = \"guest\"\ncount = {count}\nvmid = \"pinned\"\n{more}"
+        )
+    };
+    let more = "[[vm]]\nname = \"more\"\nkernel = \"guest\"\nvmid = \"pinned\"";
+    assert!(load(&text(6, "")).unwrap().vms[0].pinned_vmid);
+    faults(
+        &text(6, more),
+        &[
+            "[[vm]] 2, `vmid`: 7 VMs have a pinned VMID, of 15",
+            "pin at most 6",
+            "each of 8 CPUs",
+            "raise vmid.bits",
+        ],
+    );
+    faults("[[vm]]\nkernel = \"guest\"\nvmid = \"7\"", &["`vmid`: \"7\" is unknown", "\"pinned\""]);
+}
+
+#[test]
 fn names_must_be_good_and_unique() {
     let two = |first: &str, second: &str| {
         format!("[[vm]]\n{first}\nkernel = \"guest\"\n[[vm]]\n{second}\nkernel = \"guest\"")

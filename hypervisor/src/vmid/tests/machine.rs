@@ -6,7 +6,7 @@
 //! Checked after each step, numbered as in `docs/vmid.md`: 1 (no VM meets another's entries), 2 (a VM has one
 //! VMID on all CPUs), 3 (an unmap leaves no entry), 4 (every current or reserved id has its bit), 5 (no two VMs
 //! have one id), 6 (a rollover leaves a free index), 7 (no CPU goes back a generation, or to an earlier owner of a VMID),
-//! 8 (VTTBR's VMID is the active or reserved one), 9 (a rollover's 0 goes by the slow path alone), 11 (an ended VM leaves no
+//! 8 (VTTBR's VMID is the active or reserved one), 9 (a rollover's 0 goes by the slow path alone), 10 (a pinned VMID never changes), 11 (an ended VM leaves no
 //! entry), 12 (what an idle CPU reserves), 13 (who wants to run gets to: each schedule-in ends, within a bound on what it
 //! waits for).
 //!
@@ -67,6 +67,7 @@ struct Vm {
     /// Raised by each change of its stage 2.
     epoch: Cell<u64>,
     first_vmid: Cell<Option<Vmid>>,
+    pinned: Cell<Option<Vmid>>,
 }
 
 /// The hardware's side, with the allocator, as a kick makes another CPU use that.
@@ -193,7 +194,12 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(usable: u32, cpus: usize, vms: usize, config: Config, fault: Fault) -> Self {
-        let vm = || Vm { cell: VmidCell::new(), epoch: Cell::new(0), first_vmid: Cell::new(None) };
+        let vm = || Vm {
+            cell: VmidCell::new(),
+            epoch: Cell::new(0),
+            first_vmid: Cell::new(None),
+            pinned: Cell::new(None),
+        };
         let cpu = || Cpu { vttbr: Cell::new(None), tlb: RefCell::default() };
         let zero = || Cell::new(0);
         Machine {
@@ -214,6 +220,13 @@ impl Machine {
             generations: HashMap::new(),
             policy: config.policy,
             schedule_ins: 0,
+        }
+    }
+
+    /// Gives the first `count` VMs a VMID for good. Before anything else.
+    pub(super) fn pin(&self, count: usize) {
+        for vm in &self.vms[..count] {
+            vm.pinned.set(Some(self.allocator().pin(&vm.cell).unwrap()));
         }
     }
 
@@ -278,7 +291,7 @@ impl Machine {
             "9: a rollover's 0 on CPU {cpu} was passed over"
         );
         let id = self.vms[vm].cell.load();
-        require!(self.is_valid(id), "VM {vm} runs under an id that isn't valid");
+        require!(self.is_valid(vm), "VM {vm} runs under an id that isn't valid");
         require!(id.vmid() == vmid && self.active(cpu) == id, "VM {vm}'s id isn't what CPU {cpu} has");
         let generation = id.0 - u64::from(id.index());
         let which = if self.policy.reclaims() { id.index() } else { 0 };
@@ -290,9 +303,11 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether a VM may run under this id.
-    fn is_valid(&self, id: Id) -> bool {
+    /// Whether a VM may run under its id.
+    fn is_valid(&self, vm: usize) -> bool {
+        let id = self.vms[vm].cell.load();
         match self.policy.reclaims() {
+            true if self.vms[vm].pinned.get().is_some() => true,
             true => self.allocator().pool().lock().tenures.holds(id),
             false => id.is_of(self.allocator().generation()),
         }
@@ -314,6 +329,13 @@ impl Machine {
         let running: Vec<u16> =
             pool.reserved.iter().map(|id| id.index()).filter(|&index| index != 0).collect();
         require!(running.len() < self.allocator().usable() as usize, "6: a rollover left no free index");
+        let pinned = self.vms.iter().filter(|vm| vm.pinned.get().is_some()).count();
+        let taken =
+            running.iter().filter(|&&index| !self.vms.iter().any(|vm| vm.pinned.get() == Some(Vmid(index))));
+        require!(
+            taken.count() + pinned < self.allocator().usable() as usize,
+            "6: a rollover beside pinned ones left no free index"
+        );
         for &(cpu, active) in idle {
             // After a rollover that found it running, `clear` leaves 0 to an idle CPU, which then pins what it
             // ran until it runs something again; so does `v3-clear-zero`. `v3-no-clear` always pins.
@@ -411,10 +433,19 @@ impl Machine {
     }
 
     fn check_pool(&self) -> Result<(), Broken> {
-        let valid: Vec<bool> = self.vms.iter().map(|vm| self.is_valid(vm.cell.load())).collect();
+        let valid: Vec<bool> = (0..self.vms.len()).map(|vm| self.is_valid(vm)).collect();
         let pool = self.allocator().pool().lock();
         let ids: Vec<Id> = self.vms.iter().map(|vm| vm.cell.load()).collect();
         for (vm, &id) in ids.iter().enumerate() {
+            if let Some(pinned) = self.vms[vm].pinned.get() {
+                require!(id.vmid() == pinned, "10: VM {vm}'s VMID was {pinned:?}, and its id is {id:?}");
+                require!(pool.is_used(pinned.0), "4: VM {vm}'s pinned {pinned:?} counts as free");
+                let others = ids
+                    .iter()
+                    .enumerate()
+                    .filter(|&(other, id)| other != vm && valid[other] && id.vmid() == pinned);
+                require!(others.count() == 0, "10: VM {vm}'s pinned {pinned:?} was given to another");
+            }
             if valid[vm] {
                 require!(id.index() != 0, "VM {vm} has index 0");
                 require!(pool.is_used(id.index()), "4: VM {vm}'s index {} counts as free", id.index());

@@ -2,6 +2,7 @@
 
 mod comparison;
 mod machine;
+mod pinned;
 mod prediction;
 mod properties;
 mod recorder;

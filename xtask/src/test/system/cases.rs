@@ -235,6 +235,23 @@ fn vmids() -> Vec<Case> {
         case.ends = Ends::OrStops;
         cases.push(if policy == "clear" { case.quick() } else { case });
     }
+    // As many pinned VMIDs as there may be, and resets of a VM that has one.
+    let vms = [
+        vm("own", 2, MESSAGING, "count = 9\nvmid = \"pinned\""),
+        vm("again", 1, "load=selftest end=reset", "vmid = \"pinned\""),
+        vm("talk", 2, MESSAGING, "count = 14"),
+    ];
+    for policy in ["clear", "reclaim"] {
+        let options = format!(
+            "\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"\n\"vmid.ghost\" = \"on\"\n\"sched.slice_us\" = 1000"
+        );
+        cases.push(
+            Case::scenario(format!("pinned-vmids-{policy}"), scenario("cpus = 4", &options, &vms))
+                .expect(runs_well)
+                .expect(says(&["again: has VMID 10 for good"]))
+                .expect(within("vmid", "slow", 100, u64::MAX)),
+        );
+    }
     let vms = [vm("talk", 2, MESSAGING, "count = 40")];
     cases.push(
         Case::scenario("no-rollover", scenario("cpus = 4", "", &vms))
