@@ -70,7 +70,7 @@ pub struct RunArgs {
     pub bundle: Option<PathBuf>,
 }
 
-/// Does `cargo xtask run`.
+/// Does `cargo xtask run`. It fails, too, if the hypervisor had to stop a VM.
 ///
 /// # Errors
 /// A scenario that can't run, a build that fails, a QEMU that ends with an error.
@@ -91,10 +91,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     bundle.write(&path)?;
     let launch = launch(&programs, &scenario, &path)?;
     let outcome = interactive::run(&launch, args.records)?;
+    let report = Report::read(&outcome.reports)?;
     if !args.records {
-        print!("{}", summary::text(&Report::read(&outcome.reports)?));
+        print!("{}", summary::text(&report));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if report.a_vm_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// The launch of the hypervisor with a scenario's bundle.

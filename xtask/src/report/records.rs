@@ -279,6 +279,11 @@ impl Report {
         Ok(())
     }
 
+    /// Whether the hypervisor has stopped a VM, as the report at the run's end says.
+    pub fn a_vm_failed(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.failed != 0)
+    }
+
     /// Exits of all VMs.
     pub fn exits(&self) -> Exits {
         let mut sum = Exits::default();
@@ -369,6 +374,14 @@ a| hello
         assert_eq!(report.boot.policy, "clear");
         assert_eq!(report.end.as_ref().unwrap().vms, 2);
         assert_eq!(report.inconsistencies(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_vm_that_was_stopped_is_seen() {
+        assert!(!report().a_vm_failed());
+        assert!(!Report::default().a_vm_failed(), "a run that was left early");
+        let log = LOG.replace("\"vms\":2,", "\"vms\":2,\"failed\":1,");
+        assert!(Report::read(&Captured::from_log(&log).unwrap().reports).unwrap().a_vm_failed());
     }
 
     #[test]

@@ -171,9 +171,11 @@ fn names(scenario: &Scenario, problems: &mut Vec<Problem>) {
     for (index, vm) in scenario.vms.iter().enumerate() {
         let key = format!("vm.{index}.name");
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if vm.name.is_empty() || vm.name.len() > 27 || !vm.name.chars().all(good) {
+        // A device tree's names begin with a letter, and the bundle is one.
+        let begins = vm.name.starts_with(|c: char| c.is_ascii_alphabetic());
+        if !begins || vm.name.len() > 27 || !vm.name.chars().all(good) {
             let what = format!("\"{}\" can't be a VM's name", vm.name);
-            problems.push(Problem::new(key, what, "take 1 to 27 letters, digits, - and _"));
+            problems.push(Problem::new(key, what, "take 1 to 27 letters, digits, - and _, a letter first"));
             continue;
         }
         if vm.name == "default" {

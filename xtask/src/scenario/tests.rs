@@ -242,6 +242,10 @@ fn names_must_be_good_and_unique() {
     faults(&two("name = \"a\"", "name = \"a\""), &["a.toml:5: [[vm]] 2, `name`: two VMs are called \"a\""]);
     faults(&two("name = \"a\"\ncount = 2", "name = \"a-1\""), &["two VMs are called \"a-1\""]);
     faults("[[vm]]\nname = \"a b\"\nkernel = \"guest\"", &["\"a b\" can't be a VM's name"]);
+    for name in ["", "-", "_a", "1a", "\u{e9}", "a/b"] {
+        let named = format!("[[vm]]\nname = \"{name}\"\nkernel = \"guest\"");
+        faults(&named, &[&format!("a.toml:2: [[vm]] 1, `name`: \"{name}\" can't be a VM's name")]);
+    }
     faults("[[vm]]\nname = \"default\"\nkernel = \"guest\"", &["another meaning"]);
 }
 

@@ -7,7 +7,8 @@
 //!
 //! The frames are taken once, in one piece, so that joining and leaving allocate nothing. One lock guards them; it is taken where a guest's
 //! memory fault takes the frame allocator's, and held for a page at a time. A guest that runs many pages that nobody else has can fill
-//! it up; others' pages stay their own then. A lookup compares a few candidates at most, so that pages made to collide cost little.
+//! it up; others' pages stay their own then. A chain of frames with like hashes is never longer than a few, and what finds no place in it stays a VM's
+//! own: so joining and leaving cost little even with pages that were made to collide.
 
 use crate::memory::address::{PAGE_SIZE, Pa, PaRange};
 use crate::memory::phys::PhysMemory;
@@ -16,7 +17,7 @@ use alloc::vec::Vec;
 
 /// "No page" in a link.
 const NONE: u32 = u32::MAX;
-/// Candidates that are looked at.
+/// Frames of one chain at most.
 const CANDIDATES: usize = 8;
 /// Words of a page.
 const WORDS: u64 = PAGE_SIZE / 8;
@@ -94,15 +95,17 @@ impl CommonPages {
     pub fn join(&mut self, memory: &impl PhysMemory, page: Pa) -> Option<Pa> {
         let hash = hash(memory, page);
         let mut at = self.head(hash);
-        for _ in 0..CANDIDATES {
-            let Some(&slot) = self.slots.get(at as usize) else { break };
+        let mut candidates = 0;
+        while let Some(&slot) = self.slots.get(at as usize) {
             if slot.hash == hash && same(memory, self.frame(at), page) {
                 self.counters.joined += 1;
                 return Some(self.enter(at));
             }
+            candidates += 1;
             at = slot.next;
         }
-        let Some(slot) = self.slots.get_mut(self.free as usize) else {
+        let free = self.slots.get_mut(self.free as usize).filter(|_| candidates < CANDIDATES);
+        let Some(slot) = free else {
             self.counters.refused += 1;
             return None;
         };
@@ -288,6 +291,25 @@ mod tests {
             }
         }
         assert_eq!((common.counters().used, common.counters().users), (64, 64));
+    }
+
+    #[test]
+    fn pages_made_to_collide_make_no_long_chain() {
+        let memory = FakeMemory::new();
+        let mut common = frames(64);
+        let chain = |common: &CommonPages, content| common.chain(hash(&memory, page(&memory, 0, content)));
+        let wanted = chain(&common, 0);
+        let (alike, others): (Vec<u64>, Vec<u64>) =
+            (0..2000).partition(|&content| chain(&common, content) == wanted);
+        assert!(alike.len() > 2 * CANDIDATES);
+        let joined: Vec<Option<Pa>> =
+            alike.iter().map(|&content| common.join(&memory, page(&memory, 0, content))).collect();
+        assert!(joined[..CANDIDATES].iter().all(Option::is_some));
+        assert!(joined[CANDIDATES..].iter().all(Option::is_none), "though there are free frames");
+        assert!(common.join(&memory, page(&memory, 0, others[0])).is_some(), "another chain has room");
+        assert_eq!(common.join(&memory, page(&memory, 0, alike[0])), joined[0], "what is there is found");
+        common.leave(joined[1].unwrap());
+        assert!(common.join(&memory, page(&memory, 0, alike[CANDIDATES])).is_some());
     }
 
     #[test]
