@@ -31,7 +31,8 @@ pub struct Bundle {
 impl Bundle {
     /// Writes the bundle to a file.
     pub fn write(&self, path: &Path) -> Result<()> {
-        std::fs::write(path, &self.bytes).with_context(|| format!("writing the bundle {}", path.display()))
+        crate::paths::write_whole(path, &self.bytes)
+            .with_context(|| format!("writing the bundle {}", path.display()))
     }
 }
 

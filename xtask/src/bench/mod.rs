@@ -149,7 +149,8 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     };
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&data).context("writing JSON")? + "\n";
-        std::fs::write(path, text).with_context(|| format!("--json: writing {}", path.display()))?;
+        crate::paths::write_whole(path, text.as_bytes())
+            .with_context(|| format!("--json: writing {}", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -120,7 +120,8 @@ pub fn run(args: &MatrixArgs) -> Result<ExitCode> {
     print!("{}", table::text(&rows, &vcpus));
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&data(&rows)).context("writing JSON")? + "\n";
-        std::fs::write(path, text).with_context(|| format!("--json: writing {}", path.display()))?;
+        crate::paths::write_whole(path, text.as_bytes())
+            .with_context(|| format!("--json: writing {}", path.display()))?;
     }
     let all = rows.iter().flat_map(|row| &row.boots).all(|(_, boot)| boot.is_ok());
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
