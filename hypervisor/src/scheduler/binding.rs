@@ -23,7 +23,7 @@ use crate::ids::Vmid;
 use crate::memory::address::Pa;
 use crate::memory::stage2::vttbr;
 use crate::vm::{Vcpu, Vm};
-use crate::vmid::{Allocator, CpuSlot, Ghost, VmidCell};
+use crate::vmid::{Allocator, CpuSlot, Ghost, Guest, VmidCell};
 use core::sync::atomic::Ordering;
 
 /// The allocator's part of entering a VM. A function of its own, so that a test finds it in the image and counts its
@@ -69,8 +69,12 @@ pub fn time_schedule_in(cpu: &Cpu, vcpu: &Vcpu, n: u64) -> u64 {
 #[cold]
 #[inline(never)]
 fn ghost_enters(ghost: &Ghost, cpu: &Cpu, vmid: Vmid, vm: &Vm) {
-    if let Err(haunted) = ghost.enter(cpu.shared.id, vmid, vm.id) {
-        panic!("{haunted}");
+    let guest = Guest { vm: vm.id, life: vm.restarts.load(Ordering::Relaxed) };
+    if let Err(haunted) = ghost.enter(cpu.shared.id, vmid, guest) {
+        let name =
+            |guest: Guest| cpu.system.vm_names.get(usize::from(guest.vm.0)).map_or("?", |name| name.as_str());
+        let (policy, generation) = (cpu.system.options.vmid.policy, cpu.system.vmids.generations());
+        panic!("{haunted} ({}, {}; {policy}, generation {generation})", name(guest), name(haunted.owner));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::arch::fake::machine::Outcome;
 use crate::arch::fake::program::{Do, Trap};
 use crate::exit::syndrome::class;
+use crate::platform::options::DebugFault;
 use crate::system::fake::{Plan, Ran, Setup, free, pinned, run};
 use crate::vm::layout::GICR_BASE;
 use crate::vmid::{Config, Flush, Policy};
@@ -259,6 +260,29 @@ fn vms(cpus: u16) -> impl Strategy<Value = Vec<Vec<Member>>> {
 
 fn machine() -> impl Strategy<Value = (u16, Vec<Vec<Member>>)> {
     (1..4u16).prop_flat_map(|cpus| (Just(cpus), vms(cpus)))
+}
+
+/// Four VMs on two CPUs with three VMIDs.
+fn crowd(policy: Policy, fault: Option<DebugFault>) -> Ran {
+    let vm = || {
+        let turn = |_| vec![Do::Spin(300), Do::hvc([0xc600_0001, 0, 0, 0]), Do::Expect(0)];
+        vec![free([repeat(20, turn), vec![Do::system_off()]].concat())]
+    };
+    let setup = Setup { usable: 3, vmid: Config::from(policy), fault, ..Setup::new(2) };
+    run(setup, (0..4).map(|_| vm()).collect())
+}
+
+#[test]
+fn the_ghost_tlb_notices_that_invalidations_are_left_out() {
+    for &policy in Policy::ALL {
+        ends(&crowd(policy, None), policy.name());
+        let run = std::panic::catch_unwind(|| _ = crowd(policy, Some(DebugFault::NoTlbi)));
+        let payload = run.expect_err(policy.name());
+        let text = payload.downcast_ref::<String>().expect("a message");
+        for part in ["ghost TLB: VM ", "VMID ", "has left entries", "vm-", policy.name(), "generation "] {
+            assert!(text.contains(part), "{policy}: {part} is not in: {text}");
+        }
+    }
 }
 
 /// A policy and a way to flush, and how often a vCPU may be passed over.

@@ -14,7 +14,7 @@ use crate::memory::stage2::Stage2Config;
 use crate::memory::tables::TableSource;
 use crate::platform::console::Console;
 use crate::platform::machine::{Conduit, GicV3, TimerInterrupts};
-use crate::platform::options::Options;
+use crate::platform::options::{DebugFault, Options};
 use crate::platform::uart::Pl011Port;
 use crate::scheduler::queue::Links;
 use crate::scheduler::{CpuShared, IdleMask};
@@ -61,6 +61,8 @@ pub struct Setup {
     pub vmid: Config,
     /// As the option `sched.vmid_affinity`.
     pub vmid_affinity: u8,
+    /// As the option `debug.fault`.
+    pub fault: Option<DebugFault>,
     /// Ticks of a slice; a tick is about a call into `arch`.
     pub slice: u64,
     /// Of the order in which CPUs run.
@@ -77,6 +79,7 @@ impl Setup {
             usable: 15,
             vmid: Config::default(),
             vmid_affinity: 0,
+            fault: None,
             slice: 2000,
             seed: 1,
             limit: 5_000_000,
@@ -122,7 +125,8 @@ fn memory(bytes: u64) -> Frames {
 
 fn make(setup: Setup, counts: &[usize]) -> &'static System {
     const PA_48_BITS: u64 = 5;
-    let options = Options { vmid: setup.vmid, vmid_affinity: setup.vmid_affinity, ..Options::default() };
+    let Setup { vmid, vmid_affinity, fault, .. } = setup;
+    let options = Options { vmid, vmid_affinity, fault, ..Options::default() };
     let vcpus: usize = counts.iter().sum();
     let stage2 = Stage2Config::from_id(PA_48_BITS, 0, 0, 32).expect("a shape");
     let mut frames = memory((counts.len() as u64 + 1) * 2 * VM_RAM);
@@ -260,6 +264,8 @@ impl Ran {
         // A CPU that was called out of a guest schedules its VM in once more.
         let scheduled = vmids.fast + vmids.slow;
         assert!((ins..=ins + vmids.kicks).contains(&scheduled), "schedule-ins: {ins}, {vmids:?}");
+        let ghost = self.system.ghost.as_ref().map(Ghost::counters).expect("a ghost");
+        assert_eq!(ghost.warm + ghost.cold, scheduled, "{ghost:?}, {vmids:?}");
         for cpu in &self.system.cpus {
             let totals = cpu.stats.snapshot(now, &mut Default::default());
             assert!(

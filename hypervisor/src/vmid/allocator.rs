@@ -236,6 +236,11 @@ impl Allocator {
         self.shared.0.policy.release(&mut holder, cell);
     }
 
+    /// The number of the current generation; where tenures are numbered, of the latest one. For messages.
+    pub fn generations(&self) -> u64 {
+        Id(self.shared.0.generation.load(Relaxed)).number()
+    }
+
     /// The current generation, as an id with index 0.
     #[cfg(all(test, not(loom)))]
     pub(super) fn generation(&self) -> u64 {

@@ -24,32 +24,51 @@ pub enum Covers {
     VmidHere(Vmid),
 }
 
+/// A VM from its start to its end or its next reset: what is cached of a former life is as wrong as another VM's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guest {
+    /// The VM.
+    pub vm: VmId,
+    /// How often it had started again.
+    pub life: u32,
+}
+
+impl fmt::Display for Guest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.life {
+            0 => write!(f, "VM {}", self.vm.0),
+            life => write!(f, "VM {} (reset {life})", self.vm.0),
+        }
+    }
+}
+
 /// What must never be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Haunted {
-    /// The VM that comes.
-    pub vm: VmId,
+    /// Who comes.
+    pub guest: Guest,
     /// The CPU that it comes to.
     pub cpu: CpuId,
     /// Its VMID.
     pub vmid: Vmid,
-    /// Whose VMID that was before, or is.
-    pub owner: VmId,
-    /// The CPU that runs the other one under it; `None`: its entries are left on this one.
-    pub live_on: Option<CpuId>,
+    /// Who had that VMID before, or has it; or the same one, under another VMID.
+    pub owner: Guest,
+    /// The CPU that runs the owner, and under which VMID; `None`: its entries are left on this one.
+    pub live_on: Option<(CpuId, Vmid)>,
     /// How many invalidations of everything on this CPU there have been.
     pub flushes: u64,
 }
 
 impl fmt::Display for Haunted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Haunted { vm, cpu, vmid, owner, live_on, flushes } = self;
-        write!(f, "ghost TLB: VM {} enters CPU {} under VMID {}, ", vm.0, cpu.0, vmid.0)?;
+        let Haunted { guest, cpu, vmid, owner, live_on, flushes } = self;
+        write!(f, "ghost TLB: {guest} enters CPU {} under VMID {}, ", cpu.0, vmid.0)?;
         match live_on {
-            Some(other) => write!(f, "which VM {} runs under on CPU {} now", owner.0, other.0),
-            None => {
-                write!(f, "under which VM {} has left entries since the CPU's flush no. {flushes}", owner.0)
+            Some((other, live)) if live == vmid => {
+                write!(f, "which {owner} runs under on CPU {} now", other.0)
             }
+            Some((other, live)) => write!(f, "and runs under VMID {} on CPU {} now", live.0, other.0),
+            None => write!(f, "under which {owner} has left entries since the CPU's flush no. {flushes}"),
         }
     }
 }
@@ -67,15 +86,15 @@ pub struct GhostCounters {
 
 /// A CPU's ghost.
 struct Shade {
-    /// For each VMID the number of the VM that it has entries of, plus 1; 0: of none.
-    owners: Box<[u16]>,
+    /// For each VMID whose entries there are.
+    owners: Box<[Option<Guest>]>,
     /// What VTTBR_EL2 holds, if it isn't parked.
-    live: Option<(Vmid, VmId)>,
+    live: Option<(Vmid, Guest)>,
     flushes: u64,
 }
 
 impl Shade {
-    fn owner(&mut self, vmid: Vmid) -> Option<&mut u16> {
+    fn owner(&mut self, vmid: Vmid) -> Option<&mut Option<Guest>> {
         self.owners.get_mut(usize::from(vmid.0))
     }
 
@@ -83,20 +102,20 @@ impl Shade {
     fn forget(&mut self, vmid: Option<Vmid>) -> bool {
         match vmid {
             None => {
-                self.owners.fill(0);
+                self.owners.fill(None);
                 self.flushes += 1;
             }
             Some(vmid) => {
                 if let Some(owner) = self.owner(vmid) {
-                    *owner = 0;
+                    *owner = None;
                 }
             }
         }
         let lost = self.live.filter(|(live, _)| vmid.is_none_or(|vmid| vmid == *live));
-        if let Some((live, vm)) = lost
+        if let Some((live, guest)) = lost
             && let Some(owner) = self.owner(live)
         {
-            *owner = vm.0 + 1;
+            *owner = Some(guest);
         }
         lost.is_some()
     }
@@ -110,23 +129,25 @@ struct Ghosts {
 }
 
 impl Ghosts {
-    fn enter(&mut self, cpu: CpuId, vmid: Vmid, vm: VmId) -> Result<(), Haunted> {
-        let live = |shade: &Shade| shade.live.filter(|(live, owner)| *live == vmid && *owner != vm);
-        let other = self.cpus.iter().enumerate().find_map(|(other, shade)| Some((other, live(shade)?.1)));
+    fn enter(&mut self, cpu: CpuId, vmid: Vmid, guest: Guest) -> Result<(), Haunted> {
+        // Two under one VMID, or one under two.
+        let live = |shade: &Shade| shade.live.filter(|(live, owner)| (*live == vmid) != (*owner == guest));
+        let other = (0..).map(CpuId).zip(&self.cpus).filter(|(other, _)| *other != cpu);
+        let other = other.filter_map(|(other, shade)| Some((other, live(shade)?))).next();
         let Some(shade) = self.cpus.get_mut(cpu.index()) else { return Ok(()) };
-        let haunted = |owner, live_on, flushes| Haunted { vm, cpu, vmid, owner, live_on, flushes };
-        if let Some((other, owner)) = other {
-            return Err(haunted(owner, Some(CpuId(other as u16)), shade.flushes));
+        let haunted = |owner, live_on, flushes| Haunted { guest, cpu, vmid, owner, live_on, flushes };
+        if let Some((other, (live, owner))) = other {
+            return Err(haunted(owner, Some((other, live)), shade.flushes));
         }
-        shade.live = Some((vmid, vm));
+        shade.live = Some((vmid, guest));
         let flushes = shade.flushes;
         let Some(owner) = shade.owner(vmid) else { return Ok(()) };
         match *owner {
-            0 => self.counters.cold += 1,
-            owner if owner == vm.0 + 1 => self.counters.warm += 1,
-            owner => return Err(haunted(VmId(owner - 1), None, flushes)),
+            None => self.counters.cold += 1,
+            Some(owner) if owner == guest => self.counters.warm += 1,
+            Some(owner) => return Err(haunted(owner, None, flushes)),
         }
-        *owner = vm.0 + 1;
+        *owner = Some(guest);
         Ok(())
     }
 }
@@ -137,7 +158,7 @@ pub struct Ghost(Mutex<Ghosts>);
 impl Ghost {
     /// For so many CPUs, with VMIDs from 1 to `usable`.
     pub fn new(cpus: usize, usable: u32) -> Ghost {
-        let shade = || Shade { owners: vec![0; usable as usize + 1].into(), live: None, flushes: 0 };
+        let shade = || Shade { owners: vec![None; usable as usize + 1].into(), live: None, flushes: 0 };
         Ghost(Mutex::new(Ghosts {
             cpus: (0..cpus).map(|_| shade()).collect(),
             found: false,
@@ -147,19 +168,19 @@ impl Ghost {
 
     /// Memory that this takes for so many CPUs and VMIDs, in bytes.
     pub fn heap_bytes(cpus: usize, vmids: usize) -> usize {
-        cpus * (size_of::<Shade>() + 2 * vmids + 64)
+        cpus * (size_of::<Shade>() + size_of::<Option<Guest>>() * vmids + 64)
     }
 
     /// A CPU is about to write a VM's VMID to VTTBR_EL2.
     ///
     /// # Errors
     /// It could meet another's entries, or another its own. Only the first time: the machine is to be stopped then.
-    pub fn enter(&self, cpu: CpuId, vmid: Vmid, vm: VmId) -> Result<(), Haunted> {
+    pub fn enter(&self, cpu: CpuId, vmid: Vmid, guest: Guest) -> Result<(), Haunted> {
         let ghosts = &mut *self.0.lock();
         if ghosts.found {
             return Ok(());
         }
-        let entered = ghosts.enter(cpu, vmid, vm);
+        let entered = ghosts.enter(cpu, vmid, guest);
         ghosts.found = entered.is_err();
         entered
     }
@@ -196,8 +217,8 @@ impl Ghost {
 mod tests {
     use super::*;
 
-    const A: VmId = VmId(0);
-    const B: VmId = VmId(1);
+    const A: Guest = Guest { vm: VmId(0), life: 0 };
+    const B: Guest = Guest { vm: VmId(1), life: 0 };
     const V: Vmid = Vmid(3);
 
     fn cpus() -> (Ghost, CpuId, CpuId) {
@@ -226,7 +247,25 @@ mod tests {
         ghost.enter(here, V, A).unwrap();
         ghost.enter(there, V, A).unwrap();
         ghost.leave(there);
-        assert_eq!(ghost.enter(there, V, B).unwrap_err().live_on, Some(here));
+        assert_eq!(ghost.enter(there, V, B).unwrap_err().live_on, Some((here, V)));
+    }
+
+    #[test]
+    fn a_vm_is_not_live_under_two_vmids() {
+        let (ghost, here, there) = cpus();
+        ghost.enter(here, V, A).unwrap();
+        let haunted = ghost.enter(there, Vmid(4), A).unwrap_err();
+        assert_eq!((haunted.owner, haunted.live_on), (A, Some((here, V))));
+        assert!(haunted.to_string().contains("VMID 4, and runs under VMID 3 on CPU 0 now"), "{haunted}");
+    }
+
+    #[test]
+    fn a_vm_that_starts_again_must_not_meet_its_former_life() {
+        let (ghost, here, _) = cpus();
+        ghost.enter(here, V, A).unwrap();
+        ghost.leave(here);
+        let haunted = ghost.enter(here, V, Guest { life: 1, ..A }).unwrap_err();
+        assert!(haunted.to_string().contains("VM 0 (reset 1) enters"), "{haunted}");
     }
 
     #[test]

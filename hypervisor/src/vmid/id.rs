@@ -40,6 +40,11 @@ impl Id {
         generation.wrapping_add(STEP)
     }
 
+    /// The generation's number.
+    pub(super) const fn number(self) -> u64 {
+        self.0 / STEP
+    }
+
     pub(super) const fn new(generation: u64, index: u16) -> Id {
         Id(generation | index as u64)
     }

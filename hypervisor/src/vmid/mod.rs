@@ -34,7 +34,7 @@ pub use allocator::Allocator;
 pub use config::{Config, Flush, MAX_BATCH, Victim};
 pub use counters::VmidCounters;
 pub use error::{PolicyError, PoolError};
-pub use ghost::{Covers, Ghost, GhostCounters, Haunted};
+pub use ghost::{Covers, Ghost, GhostCounters, Guest, Haunted};
 pub use policy::Policy;
 pub use slot::{CpuSlot, VmidCell};
 

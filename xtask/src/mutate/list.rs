@@ -53,6 +53,15 @@ pub const ALL: &[Mutation] = &[
         model: Some("clear/exchanges"),
     },
     Mutation {
+        name: "slot-after-unlock",
+        about: "the slow path stores the id into the CPU's slot after it has given the lock back",
+        room: VMID,
+        from: "slot.active.store(id.0, Relaxed);\n        drop(pool);",
+        to: "drop(pool);\n        slot.active.store(id.0, Relaxed);",
+        catchers: &[Catcher::Loom("rollover")],
+        model: None,
+    },
+    Mutation {
         name: "skips-reserve",
         about: "a rollover doesn't mark what runs as used",
         room: VMID,
@@ -194,7 +203,10 @@ pub const ALL: &[Mutation] = &[
         room: TLB,
         from: "u64::from(vmid.0) << 48\n",
         to: "u64::from(vmid.0 ^ 1) << 48\n",
-        catchers: &[Catcher::System("system/audit-threads")],
+        catchers: &[
+            Catcher::System("system/rollover-reclaim-local"),
+            Catcher::System("system/audit-threads"),
+        ],
         model: None,
     },
     Mutation {

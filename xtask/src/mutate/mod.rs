@@ -3,7 +3,7 @@
 mod list;
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -106,11 +106,28 @@ fn shown(catcher: Catcher) -> String {
 struct Tree {
     root: PathBuf,
     built: PathBuf,
+    /// Locked for as long as this lives, or another run would find this one's mistakes in its tree.
+    _lock: File,
+}
+
+/// Locks a directory against another run in it.
+fn lock(directory: &Path) -> Result<File> {
+    let path = directory.join("lock");
+    let file = File::create(&path).with_context(|| format!("making {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another `cargo xtask mutate` is at work in {}: wait for it, or set CARGO_TARGET_DIR to another directory",
+            directory.display()
+        ),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("locking {}", path.display())),
+    }
 }
 
 impl Tree {
     /// Copies what git tracks or would track; what was changed and not committed is among it.
     fn copy() -> Result<Self> {
+        let lock = lock(&paths::kept("mutate")?)?;
         let root = paths::kept("mutate/tree")?;
         let built = paths::kept("mutate/target")?;
         let mut git = Command::new("git");
@@ -127,7 +144,7 @@ impl Tree {
                 fs::write(&to, bytes).with_context(|| format!("writing {}", to.display()))?;
             }
         }
-        Ok(Self { root, built })
+        Ok(Self { root, built, _lock: lock })
     }
 
     /// Does something while the mutation is in the tree.
@@ -223,6 +240,19 @@ fn sources(path: &Path) -> Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_run_at_a_time() {
+        let directory = paths::scratch().unwrap();
+        let first = lock(directory.path()).unwrap();
+        let refused = lock(directory.path()).unwrap_err().to_string();
+        assert!(
+            refused.contains("another `cargo xtask mutate`") && refused.contains("CARGO_TARGET_DIR"),
+            "{refused}"
+        );
+        drop(first);
+        lock(directory.path()).unwrap();
+    }
 
     /// The list keeps up with the code.
     #[test]

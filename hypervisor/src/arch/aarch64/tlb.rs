@@ -30,6 +30,11 @@ fn forget(covers: Covers) {
     }
 }
 
+/// The same of an invalidation by VMID: the one that VTTBR_EL2 holds counts, not the one that it should hold.
+fn forget_held(covers: fn(Vmid) -> Covers) {
+    forget(covers(Vmid((read_sysreg!("vttbr_el2") >> 48) as u16)));
+}
+
 /// Whether invalidations that the allocator asks for are left out, to see what becomes of that (`debug.fault=no-tlbi`).
 fn left_out() -> bool {
     super::this_cpu().system.options.fault == Some(DebugFault::NoTlbi)
@@ -81,8 +86,8 @@ fn under(vmid: Vmid, invalidate: impl FnOnce()) {
 
 /// Invalidates all entries of a VMID on every CPU, because its VM's stage 2 has changed.
 fn invalidate_guest(vmid: Vmid) {
-    forget(Covers::Vmid(vmid));
     under(vmid, || {
+        forget_held(Covers::Vmid);
         // SAFETY: as above.
         unsafe {
             asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags));
@@ -128,12 +133,12 @@ impl crate::vmid::TlbHardware for GuestTlb {
         if left_out() {
             return;
         }
-        vmids.iter().for_each(|&vmid| forget(Covers::Vmid(vmid)));
         let parked = read_sysreg!("vttbr_el2");
         // SAFETY: invalidation only makes later accesses walk again.
         unsafe { asm!("dsb ishst", options(nostack, preserves_flags)) }
         for &vmid in vmids {
             set_vttbr(empty_vttbr(vmid));
+            forget_held(Covers::Vmid);
             // SAFETY: as above.
             unsafe { asm!("isb", "tlbi vmalls12e1is", options(nostack, preserves_flags)) }
         }
@@ -161,8 +166,8 @@ impl crate::vmid::TlbHardware for GuestTlb {
         if left_out() {
             return;
         }
-        forget(Covers::VmidHere(vmid));
         under(vmid, || {
+            forget_held(Covers::VmidHere);
             // SAFETY: as above.
             unsafe { asm!("tlbi vmalls12e1", "dsb nsh", options(nostack, preserves_flags)) }
         });

@@ -4,6 +4,7 @@ use super::{counter, here, machine, step};
 use crate::ids::{CpuId, VcpuIndex, VmId, Vmid};
 use crate::memory::address::{Ipa, Pa};
 use crate::memory::stage2::Stage2Tlb;
+use crate::platform::options::DebugFault;
 use crate::vmid::{Covers, TlbHardware, VmidCell};
 use std::collections::HashMap;
 
@@ -84,22 +85,36 @@ fn forget(covers: Covers) {
 }
 
 /// See the real one.
+fn left_out() -> bool {
+    super::this_cpu().system.options.fault == Some(DebugFault::NoTlbi)
+}
+
+/// See the real one.
 pub struct GuestTlb;
 
 impl TlbHardware for GuestTlb {
     fn invalidate_all(&self) {
+        if left_out() {
+            return;
+        }
         forget(Covers::All);
         step();
         machine().tlbs().forget_all();
     }
 
     fn invalidate_vmids(&self, vmids: &[Vmid]) {
+        if left_out() {
+            return;
+        }
         vmids.iter().for_each(|&vmid| forget(Covers::Vmid(vmid)));
         step();
         vmids.iter().for_each(|&vmid| machine().tlbs().forget(vmid));
     }
 
     fn invalidate_all_here(&self) {
+        if left_out() {
+            return;
+        }
         forget(Covers::AllHere);
         step();
         let index = here(|here| here.index.get());
@@ -107,6 +122,9 @@ impl TlbHardware for GuestTlb {
     }
 
     fn invalidate_vmid_here(&self, vmid: Vmid) {
+        if left_out() {
+            return;
+        }
         forget(Covers::VmidHere(vmid));
         step();
         let index = here(|here| here.index.get());
