@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::carrier::{Kind, LEAST_CAPACITY};
 use crate::messaging::{Messaging, Mode};
+use crate::syscall::Syscall;
 
 /// What the bootargs ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub enum Load {
         /// How often.
         n: u32,
     },
+    /// System calls from EL0.
+    Syscall(Syscall),
     /// Checks of the machine beneath.
     SelfTest {
         /// How the check ends.
@@ -198,7 +201,7 @@ pub enum ArgumentError<'a> {
     TooManyTasks,
 }
 
-const LOADS: &str = "messaging, micro, idle, spin, yield, tick, reset, selftest";
+const LOADS: &str = "messaging, micro, idle, spin, yield, tick, reset, syscall, selftest";
 
 impl fmt::Display for ArgumentError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,6 +249,7 @@ impl Load {
             "yield" => (Load::Yield { n: 100_000 }, "n"),
             "tick" => (Load::Tick { rounds: 100 }, "rounds"),
             "reset" => (Load::Reset { n: 100 }, "n"),
+            "syscall" => (Load::Syscall(Syscall::default()), "isolation, call, n, pad"),
             "selftest" => (Load::SelfTest { end: End::Off }, "end"),
             _ => return Err(ArgumentError::UnknownLoad(name)),
         };
@@ -269,6 +273,7 @@ impl Load {
 fn set(load: &mut Load, key: &str, value: &str) -> Option<&'static str> {
     match (load, key) {
         (Load::Messaging(m), _) => return set_messaging(m, key, value),
+        (Load::Syscall(s), _) => return s.set(key, value),
         (Load::Micro { ops, .. }, "ops") => match Ops::parse(value) {
             Some(parsed) => *ops = parsed,
             None => return Some("'all' or names of operations with commas between"),
@@ -338,7 +343,14 @@ fn set_messaging(m: &mut Messaging, key: &str, value: &str) -> Option<&'static s
     None
 }
 
-fn number(value: &str, min: u32, max: u32, range: &'static str, out: &mut u32) -> Option<&'static str> {
+/// A number within a range, or what the range is.
+pub(crate) fn number(
+    value: &str,
+    min: u32,
+    max: u32,
+    range: &'static str,
+    out: &mut u32,
+) -> Option<&'static str> {
     match value.parse() {
         Ok(n) if (min..=max).contains(&n) => {
             *out = n;

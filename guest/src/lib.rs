@@ -14,6 +14,7 @@ pub mod messaging;
 pub mod queue;
 pub mod samples;
 pub mod sync;
+pub mod syscall;
 
 #[cfg(target_os = "none")]
 mod arch;

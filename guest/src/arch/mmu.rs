@@ -23,6 +23,8 @@ const DEVICE_BLOCK: u64 = 0x405 | NO_EXECUTE;
 /// Write-back, inner shareable, accessed, read-write.
 const PAGE_NORMAL: u64 = 0x703;
 const NOT_GLOBAL: u64 = 1 << 11;
+const USER: u64 = 1 << 6;
+const KERNEL_NO_EXECUTE: u64 = 1 << 53;
 
 unsafe extern "C" {
     static kernel_device_table: [AtomicU64; 512];
@@ -103,7 +105,12 @@ pub fn protect(memory_end: u64) {
             entry.store(0, Ordering::Relaxed);
         }
     }
-    // SAFETY: drops translations that the new entries replace; nothing in use lost a right that it needs.
+    forget_all();
+}
+
+/// Drops all translations, global ones too, on all CPUs.
+pub fn forget_all() {
+    // SAFETY: tables keep what is in use mapped; no Rust code loses a right that it needs.
     unsafe { asm!("dsb ishst", "tlbi vmalle1is", "dsb ish", "isb", options(nostack)) };
 }
 
@@ -129,10 +136,7 @@ pub fn new_space(arena: &mut Arena, root: &'static mut Root, asid: u16, private:
         *leaf = page.as_ptr() as u64 | PAGE_NORMAL | NOT_GLOBAL | NO_EXECUTE;
     }
     middle[0] = leaves.as_ptr() as u64 | TABLE;
-    // SAFETY: as in `device_table`.
-    let kernel = unsafe { &kernel_root };
-    root[0] = kernel[0].load(Ordering::Relaxed);
-    root[1] = kernel[1].load(Ordering::Relaxed);
+    root[..2].copy_from_slice(&shared_kernel());
     root[2] = middle.as_ptr() as u64 | TABLE;
     publish();
     Some(root.as_ptr() as u64 | (u64::from(asid) << 48))
@@ -144,4 +148,64 @@ pub fn new_space(arena: &mut Arena, root: &'static mut Root, asid: u16, private:
 pub fn switch_space(space: u64) {
     write_register!("ttbr0_el1", space);
     isb();
+}
+
+/// A table for one process, empty.
+pub fn table(arena: &mut Arena) -> Option<&'static mut [u64]> {
+    arena.take(512, PAGE, 0)
+}
+
+/// Which of a table's pages an address is in.
+pub const fn page_index(address: usize) -> usize {
+    (address / PAGE) % 512
+}
+
+/// A root's entry for the gigabyte that `address` lies in, of which only the 2 MiB around it are mapped, by `pages`.
+pub fn gigabyte(arena: &mut Arena, address: usize, pages: &[u64]) -> Option<u64> {
+    let middle = table(arena)?;
+    middle[(address / BLOCK as usize) % 512] = pages.as_ptr() as u64 | TABLE;
+    publish();
+    Some(middle.as_ptr() as u64 | TABLE)
+}
+
+/// A page of a process that EL0 executes.
+pub const fn user_code(page: u64) -> u64 {
+    page | PAGE_NORMAL | NOT_GLOBAL | READ_ONLY | USER | KERNEL_NO_EXECUTE
+}
+
+/// A page of a process that the kernel executes.
+pub const fn own_code(page: u64) -> u64 {
+    page | PAGE_NORMAL | NOT_GLOBAL | READ_ONLY | USER_NO_EXECUTE
+}
+
+/// A page of a process that the kernel uses.
+pub const fn own_data(page: u64) -> u64 {
+    page | PAGE_NORMAL | NOT_GLOBAL | NO_EXECUTE
+}
+
+/// The kernel's two entries of a root: those that all address spaces share.
+pub fn shared_kernel() -> [u64; 2] {
+    // SAFETY: as in `device_table`.
+    let root = unsafe { &kernel_root };
+    [root[0].load(Ordering::Relaxed), root[1].load(Ordering::Relaxed)]
+}
+
+/// The kernel's two entries of a root, for the same map under an ASID, so that no other address space finds its entries in the
+/// TLB. `None`: not enough memory.
+pub fn own_kernel(arena: &mut Arena) -> Option<[u64; 2]> {
+    // SAFETY: as in `device_table`.
+    let sources = unsafe { [&kernel_device_table, &kernel_ram_table, &kernel_image_table] };
+    let mut copies = [0; 3];
+    for (copy, source) in copies.iter_mut().zip(sources) {
+        let table = table(arena)?;
+        for (to, from) in table.iter_mut().zip(source) {
+            let entry = from.load(Ordering::Relaxed);
+            *to = if entry == 0 { 0 } else { entry | NOT_GLOBAL };
+        }
+        *copy = table.as_mut_ptr() as u64;
+    }
+    // SAFETY: the copy of the table of RAM, which nobody else knows yet; its first entry leads to the image's pages.
+    unsafe { *(copies[1] as *mut u64) = copies[2] | TABLE };
+    publish();
+    Some([copies[0] | TABLE, copies[1] | TABLE])
 }

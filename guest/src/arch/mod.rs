@@ -12,6 +12,8 @@ pub mod psci;
 pub mod selfcheck;
 pub mod task;
 pub mod uart;
+pub mod user;
 
 core::arch::global_asm!(include_str!("boot.S"));
-core::arch::global_asm!(include_str!("vectors.S"));
+// One text: user.S uses a macro of vectors.S.
+core::arch::global_asm!(include_str!("vectors.S"), include_str!("user.S"));

@@ -6,6 +6,7 @@ mod odometer;
 mod reset;
 mod selftest;
 mod simple;
+mod syscall;
 mod tick;
 
 use crate::arguments::Load;
@@ -21,6 +22,7 @@ pub fn run(load: Load, mut arena: Arena) -> bool {
         Load::Yield { n } => simple::give_away(n),
         Load::Tick { rounds } => tick::run(rounds),
         Load::Reset { n } => reset::run(n),
+        Load::Syscall(parameters) => syscall::run(&parameters, &mut arena),
         Load::SelfTest { end } => selftest::run(end),
     }
 }

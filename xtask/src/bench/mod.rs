@@ -8,6 +8,7 @@ mod micro_table;
 mod native;
 mod quantities;
 mod setups;
+mod syscall;
 mod table;
 mod trial;
 mod vmid;
@@ -28,7 +29,7 @@ use crate::{interrupt, setup};
     after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --setup 2 --trials 5 --json vmid.json\n  \
     cargo xtask bench vmid --policies all\n  \
     cargo xtask bench --load linux\n  cargo xtask bench --load linux --vms 2 --vcpus 2\n  cargo xtask bench micro --deterministic\n  \
-    cargo xtask bench native --loops 500 --runs 3 --trials 8\n  \
+    cargo xtask bench native --loops 500 --runs 3 --trials 8\n  cargo xtask bench syscall --calls 10000000\n  \
     cargo xtask bench --cpus 4 --vms 12 --set vmid.bits=4 -- -d unimp\n\n\
     Times under emulation say nothing about hardware; counts and instructions are exact. Unless --threads asks for the \
     host's clock, executed instructions drive the clock of `vmid` with the messaging load."
@@ -88,6 +89,9 @@ pub struct BenchArgs {
     /// How often each guest runs hackbench
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
+    /// Null calls (syscall) [default: 1000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
+    pub calls: Option<u32>,
     /// Write the data to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -108,6 +112,8 @@ pub enum Kind {
     Micro,
     /// hackbench in one Linux guest, against the same kernel on the same machine without Odometer
     Native,
+    /// System calls of a program with the kernel in its map or not (E4)
+    Syscall,
 }
 
 /// How the emulator runs its CPUs.
@@ -134,6 +140,7 @@ pub enum LoadName {
 /// Anything that keeps a table from being complete: there are no partial tables.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     interrupt::watch()?;
+    ensure!(args.calls.is_none() || args.kind == Kind::Syscall, "--calls is for `bench syscall` alone");
     for path in [&args.json, &args.logs].into_iter().flatten() {
         writable(path)?;
     }
@@ -146,6 +153,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         Kind::Vmid => vmid::run(args)?,
         Kind::Micro => micro::run(args)?,
         Kind::Native => native::run(args)?,
+        Kind::Syscall => syscall::run(args)?,
     };
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&data).context("writing JSON")? + "\n";

@@ -41,6 +41,7 @@ pub fn all() -> Vec<Case> {
         vmids(),
         life(),
         natives().into(),
+        loads().into(),
         linux::all(),
         breadth::all(),
         traps::all(),
@@ -311,15 +312,29 @@ fn life() -> Vec<Case> {
     cases
 }
 
+/// The guest's loads that the other cases don't run, small: each checks its own results.
+fn loads() -> [Case; 1] {
+    let calls = |name: &str| vm(name, 1, "load=syscall n=5000 pad=100", "");
+    let both = [calls("one"), calls("other")];
+    [Case::scenario("load-syscall", scenario("cpus = 1", "", &both))
+        .expect(runs_well)
+        .expect(says("\"kind\":\"isolation\",\"isolation\":\"deferred\""))
+        .quick()]
+}
+
 /// Our own guest without a hypervisor.
-fn natives() -> [Case; 2] {
+fn natives() -> [Case; 3] {
     let native = |name: &str, append: &'static str| {
         let machine = Machine { cpus: 2, ..Machine::default() };
         Case::new(name, Boots::Native { append, machine })
             .expect(|outcome| guests_are_content(outcome, &[]))
             .quick()
     };
-    [native("native-selftest", "load=selftest"), native("native-messaging", MESSAGING)]
+    [
+        native("native-selftest", "load=selftest"),
+        native("native-messaging", MESSAGING),
+        native("native-syscall", "load=syscall n=5000 pad=100"),
+    ]
 }
 
 #[cfg(test)]
