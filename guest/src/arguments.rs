@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::carrier::{Kind, LEAST_CAPACITY};
 use crate::messaging::{Messaging, Mode};
+use crate::stacktrace::StackTrace;
 use crate::syscall::Syscall;
 
 /// What the bootargs ask for.
@@ -50,6 +51,8 @@ pub enum Load {
     },
     /// System calls from EL0.
     Syscall(Syscall),
+    /// Stack traces in a call tree.
+    StackTrace(StackTrace),
     /// Checks of the machine beneath.
     SelfTest {
         /// How the check ends.
@@ -201,7 +204,7 @@ pub enum ArgumentError<'a> {
     TooManyTasks,
 }
 
-const LOADS: &str = "messaging, micro, idle, spin, yield, tick, reset, syscall, selftest";
+const LOADS: &str = "messaging, micro, idle, spin, yield, tick, reset, syscall, stacktrace, selftest";
 
 impl fmt::Display for ArgumentError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -250,6 +253,7 @@ impl Load {
             "tick" => (Load::Tick { rounds: 100 }, "rounds"),
             "reset" => (Load::Reset { n: 100 }, "n"),
             "syscall" => (Load::Syscall(Syscall::default()), "isolation, call, n, pad"),
+            "stacktrace" => (Load::StackTrace(StackTrace::default()), "n, depth, work, pauth"),
             "selftest" => (Load::SelfTest { end: End::Off }, "end"),
             _ => return Err(ArgumentError::UnknownLoad(name)),
         };
@@ -274,6 +278,7 @@ fn set(load: &mut Load, key: &str, value: &str) -> Option<&'static str> {
     match (load, key) {
         (Load::Messaging(m), _) => return set_messaging(m, key, value),
         (Load::Syscall(s), _) => return s.set(key, value),
+        (Load::StackTrace(s), _) => return s.set(key, value),
         (Load::Micro { ops, .. }, "ops") => match Ops::parse(value) {
             Some(parsed) => *ops = parsed,
             None => return Some("'all' or names of operations with commas between"),

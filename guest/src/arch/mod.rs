@@ -11,6 +11,7 @@ pub mod mmu;
 pub mod psci;
 pub mod selfcheck;
 pub mod task;
+pub mod tree;
 pub mod uart;
 pub mod user;
 

@@ -6,6 +6,7 @@ mod odometer;
 mod reset;
 mod selftest;
 mod simple;
+mod stacktrace;
 mod syscall;
 mod tick;
 
@@ -23,6 +24,7 @@ pub fn run(load: Load, mut arena: Arena) -> bool {
         Load::Tick { rounds } => tick::run(rounds),
         Load::Reset { n } => reset::run(n),
         Load::Syscall(parameters) => syscall::run(&parameters, &mut arena),
+        Load::StackTrace(parameters) => stacktrace::run(&parameters),
         Load::SelfTest { end } => selftest::run(end),
     }
 }

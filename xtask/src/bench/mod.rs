@@ -6,8 +6,10 @@ mod json;
 mod micro;
 mod micro_table;
 mod native;
+mod own_guest;
 mod quantities;
 mod setups;
+mod stacktrace;
 mod syscall;
 mod table;
 mod trial;
@@ -89,7 +91,7 @@ pub struct BenchArgs {
     /// How often each guest runs hackbench
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
-    /// Null calls (syscall) [default: 1000000]
+    /// Null calls (syscall) [default: 1000000]; calls of each tree (stacktrace) [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     pub calls: Option<u32>,
     /// Write the data to this file as JSON
@@ -114,6 +116,8 @@ pub enum Kind {
     Native,
     /// System calls of a program with the kernel in its map or not (E4)
     Syscall,
+    /// Stack traces by frame pointers and by a shadow call stack (E2)
+    Stacktrace,
 }
 
 /// How the emulator runs its CPUs.
@@ -140,7 +144,10 @@ pub enum LoadName {
 /// Anything that keeps a table from being complete: there are no partial tables.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     interrupt::watch()?;
-    ensure!(args.calls.is_none() || args.kind == Kind::Syscall, "--calls is for `bench syscall` alone");
+    ensure!(
+        args.calls.is_none() || matches!(args.kind, Kind::Syscall | Kind::Stacktrace),
+        "--calls is for `bench syscall` and `bench stacktrace`"
+    );
     for path in [&args.json, &args.logs].into_iter().flatten() {
         writable(path)?;
     }
@@ -154,6 +161,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         Kind::Micro => micro::run(args)?,
         Kind::Native => native::run(args)?,
         Kind::Syscall => syscall::run(args)?,
+        Kind::Stacktrace => stacktrace::run(args)?,
     };
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&data).context("writing JSON")? + "\n";

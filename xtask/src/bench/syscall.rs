@@ -1,24 +1,22 @@
 //! `cargo xtask bench syscall`: what a system call costs with the kernel in the program's map, without it, and with the switch put off
 //! until a call needs it (E4).
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{BenchArgs, LoadName, Threads, json};
+use super::own_guest::OwnGuest;
+use super::{BenchArgs, json};
 use crate::progress::Progress;
-use crate::qemu::capture::{Captured, Limits, capture};
 use crate::report::statistics::Sample;
 use crate::report::table::{Table, percent};
-use crate::scenario::{Machine, Scenario, Vm};
-use crate::{fit, image, paths, run};
 
 /// Null calls where none are asked for. The published runs had 10,000,000.
 const CALLS: u32 = 1_000_000;
 /// There is one padded call for so many null ones, as it takes that much longer.
 const PADDED_PART: u32 = 50;
-/// Memory of the VM.
-const MEMORY: u64 = 16 << 20;
+/// Off, on, deferred.
+const ARRANGEMENTS: usize = 3;
 /// Published: null call, in µs, without isolation and with.
 const PUBLISHED_US: [f64; 2] = [0.0792, 0.2025];
 
@@ -46,37 +44,15 @@ struct Row {
 /// # Errors
 /// Anything that keeps the table from being complete.
 pub fn run(args: &BenchArgs) -> Result<Value> {
-    let shaped = [args.cpus, args.vms, args.vcpus, args.setup].iter().any(Option::is_some);
-    let loaded = [args.groups, args.fds, args.loops, args.runs].iter().any(Option::is_some);
-    ensure!(
-        !shaped && !loaded && args.memory.is_none() && args.load == LoadName::Messaging,
-        "--setup, --load, --cpus, --vms, --vcpus, --memory and hackbench's parameters are not for `bench syscall`: it has one guest \
-         with one vCPU; --calls says how often"
-    );
+    let guest = OwnGuest::build(args)?;
     let calls = args.calls.unwrap_or(CALLS);
-    let programs = image::build()?;
-    let guest = run::read_kernel(&programs.guest.image)?;
-    let scratch = paths::scratch()?;
     // The host's clock only where it is asked for.
     let deterministic = args.threads.is_none();
     let trials = args.trials.unwrap_or(if deterministic { 1 } else { 5 });
     let mut launches = Vec::new();
     for (call, n) in [("null", calls), ("padded", (calls / PADDED_PART).max(1))] {
-        let machine = Machine {
-            cpus: 1,
-            cpu: args.cpu.clone(),
-            deterministic,
-            multi_threaded: args.threads == Some(Threads::Multi),
-            qemu: args.qemu.clone(),
-            ..Machine::default()
-        };
         let bootargs = format!("load=syscall isolation=all call={call} n={n}");
-        let vms = vec![Vm { vcpus: 1, memory: MEMORY, bootargs, ..Vm::new("syscall", guest.clone()) }];
-        let scenario = Scenario { machine, options: args.options.clone(), vms };
-        scenario.check("the command line")?;
-        let path = scratch.path().join(format!("{call}.itb"));
-        fit::write(&scenario)?.write(&path)?;
-        launches.push((call, run::launch(&programs, &scenario, &path)?));
+        launches.push((call, guest.launch(call, &args.cpu, deterministic, bootargs)?));
     }
     let progress = Progress::new(launches.len() * trials as usize);
     let mut rows = Vec::new();
@@ -84,10 +60,8 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
         for (call, launch) in &launches {
             let name = format!("{call} call, trial {trial}");
             let step = progress.step(&name);
-            let log = args.logs.as_ref().map(|logs| logs.join(format!("syscall-{call}-{trial}.log")));
-            let captured =
-                capture(launch, &Limits::default(), log.as_deref(), &mut |_| ()).context(name.clone())?;
-            enter(&mut rows, &captured).context(name)?;
+            let log = format!("syscall-{call}-{trial}");
+            enter(&mut rows, guest.records(launch, &log, "syscall", ARRANGEMENTS).context(name)?);
             step.done();
         }
     }
@@ -108,30 +82,14 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
 }
 
 /// Enters one run's results.
-fn enter(rows: &mut Vec<Row>, captured: &Captured) -> Result<()> {
-    let records = captured.guests.iter().map(|(_, record)| record);
-    for record in records.clone() {
-        ensure!(record["ok"] != false, "the guest reports a failure: {record}");
-    }
-    let isolated = records.clone().filter(|record| record["kind"] == "isolation").count();
-    ensure!(isolated == 3, "{isolated} arrangements of maps were checked by the guest, not 3");
-    let mut seen = 0;
-    for record in records.filter(|record| record["kind"] == "syscall") {
-        let record = Record::deserialize(record).with_context(|| format!("the guest's record {record}"))?;
-        let cost = record.time_ns as f64 / record.n.max(1) as f64;
-        match rows.iter_mut().find(|row| row.isolation == record.isolation && row.call == record.call) {
+fn enter(rows: &mut Vec<Row>, records: Vec<Record>) {
+    for Record { isolation, call, n, time_ns } in records {
+        let cost = time_ns as f64 / n.max(1) as f64;
+        match rows.iter_mut().find(|row| row.isolation == isolation && row.call == call) {
             Some(row) => row.cost.values.push(cost),
-            None => rows.push(Row {
-                isolation: record.isolation,
-                call: record.call,
-                n: record.n,
-                cost: Sample::new([cost]),
-            }),
+            None => rows.push(Row { isolation, call, n, cost: Sample::new([cost]) }),
         }
-        seen += 1;
     }
-    ensure!(seen == 3, "{seen} results of `syscall` on the console, not 3");
-    Ok(())
 }
 
 /// The table.

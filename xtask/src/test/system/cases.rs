@@ -313,13 +313,20 @@ fn life() -> Vec<Case> {
 }
 
 /// The guest's loads that the other cases don't run, small: each checks its own results.
-fn loads() -> [Case; 1] {
+fn loads() -> [Case; 2] {
     let calls = |name: &str| vm(name, 1, "load=syscall n=5000 pad=100", "");
     let both = [calls("one"), calls("other")];
-    [Case::scenario("load-syscall", scenario("cpus = 1", "", &both))
+    let calls = Case::scenario("load-syscall", scenario("cpus = 1", "", &both))
         .expect(runs_well)
         .expect(says(&["isolation", "deferred", "el1_syndrome"]))
-        .quick()]
+        .quick();
+    let traces = [
+        vm("plain", 1, "load=stacktrace n=50 depth=64", ""),
+        vm("signed", 1, "load=stacktrace n=50 depth=4 pauth=on", ""),
+    ];
+    let traces =
+        Case::scenario("load-stacktrace", scenario("cpus = 1", "", &traces)).expect(runs_well).quick();
+    [calls, traces]
 }
 
 /// Our own guest without a hypervisor.
