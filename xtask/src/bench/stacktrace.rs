@@ -30,6 +30,12 @@ struct Record {
     time_ns: u64,
 }
 
+/// Properties of `-cpu max` for QEMU's own algorithm and for the architecture's. Since QEMU 10.0 `pauth-impdef=off` leaves the
+/// default, which is QEMU's own by then.
+fn algorithms(version: (u32, u32, u32)) -> [&'static str; 2] {
+    ["pauth-impdef=on", if version >= (10, 0, 0) { "pauth-qarma5=on" } else { "pauth-impdef=off" }]
+}
+
 /// The share of what makes `b` into `a`, of all that is above the floor `f`.
 fn share(a: f64, b: f64, f: f64) -> Option<f64> {
     (a > f).then(|| 100.0 * ((a - f) - (b - f)) / (a - f))
@@ -58,29 +64,32 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
     let guest = OwnGuest::build(args)?;
     let n = args.calls.unwrap_or(CALLS);
     let trials = args.trials.unwrap_or(TRIALS);
-    let settings = [("off", "on"), ("on", "on"), ("off", "off"), ("on", "off")];
-    let progress = Progress::new(DEPTHS.len() + settings.len() * trials as usize);
+    let progress = Progress::new(DEPTHS.len() + 4 * trials as usize);
     let mut by_depth = Vec::new();
+    let mut version = (0, 0, 0);
     for depth in DEPTHS {
         let name = format!("depth-{depth}");
         let launch = guest
             .launch(&name, "max", true, format!("load=stacktrace n={n} depth={depth}"))
             .context("depths")?;
+        version = launch.version;
         let step = progress.step(&name);
         by_depth.push((depth, costs(&guest, &launch, &name).context(name)?));
         step.done();
     }
+    let [quick, architected] = algorithms(version);
+    let settings = [("off", quick), ("on", quick), ("off", architected), ("on", architected)];
     let mut launches = Vec::new();
-    for (signed, quick) in settings {
+    for (signed, property) in settings {
         let bootargs = format!("load=stacktrace n={n} depth={SIGNED_DEPTH} work=0 pauth={signed}");
-        let name = format!("pauth-{signed}-{quick}");
-        launches.push(guest.launch(&name, &format!("max,pauth-impdef={quick}"), false, bootargs)?);
+        let name = format!("signed-{signed}-{property}");
+        launches.push(guest.launch(&name, &format!("max,{property}"), false, bootargs)?);
     }
     let mut by_setting = vec![Vec::new(); settings.len()];
     // In turn, so that the host's other work falls on all alike.
     for trial in 1..=trials {
-        for ((launch, (signed, quick)), values) in launches.iter().zip(settings).zip(&mut by_setting) {
-            let name = format!("pauth-{signed}-impdef-{quick}-{trial}");
+        for ((launch, (signed, property)), values) in launches.iter().zip(settings).zip(&mut by_setting) {
+            let name = format!("signed-{signed}-{property}-{trial}");
             let step = progress.step(&name);
             // Without work, this is the tree alone.
             values.push(costs(&guest, launch, &name).context(name)?[1]);
@@ -95,7 +104,7 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
     let signed: Vec<Value> = settings
         .iter()
         .zip(&samples)
-        .map(|((on, quick), sample)| json!({"pauth": on, "impdef": quick, "call_ns": sample.values}))
+        .map(|((on, property), sample)| json!({"pauth": on, "cpu": property, "call_ns": sample.values}))
         .collect();
     Ok(json!({
         "schema": json::SCHEMA,
@@ -134,15 +143,14 @@ fn depths_text(rows: &[(u32, [f64; 4])]) -> String {
 
 /// The table of pointer authentication, by the emulator's clock.
 fn signed_text(settings: &[(&str, &str)], samples: &[Sample], trials: u32) -> String {
-    let mut table =
-        Table::new(["signed", "pauth-impdef", "ns a call (emulated)", "against unsigned"]).left(2);
-    for ((signed, quick), sample) in settings.iter().zip(samples) {
-        let base = settings.iter().position(|setting| *setting == ("off", *quick)).map(|at| &samples[at]);
+    let mut table = Table::new(["signed", "-cpu max,", "ns a call (emulated)", "against unsigned"]).left(2);
+    for ((signed, property), sample) in settings.iter().zip(samples) {
+        let base = settings.iter().position(|setting| *setting == ("off", *property)).map(|at| &samples[at]);
         let error = sample.standard_error().map_or_else(String::new, |error| format!(" ± {error:.0}"));
         let against = base.filter(|_| *signed == "on").map(|base| percent(sample.difference(base)));
         table.row([
             (*signed).to_owned(),
-            (*quick).to_owned(),
+            (*property).to_owned(),
             format!("{:.0}{error}", sample.mean()),
             against.unwrap_or_default(),
         ]);
@@ -168,7 +176,9 @@ mod tests {
 
     #[test]
     fn signed_rows_are_against_the_unsigned_of_the_same_setting() {
-        let settings = [("off", "on"), ("on", "on"), ("off", "off"), ("on", "off")];
+        let [quick, architected] = algorithms((10, 0, 2));
+        assert_ne!(algorithms((9, 2, 0))[1], architected);
+        let settings = [("off", quick), ("on", quick), ("off", architected), ("on", architected)];
         let samples = [100.0, 150.0, 100.0, 900.0].map(|value| Sample::new([value]));
         let table = signed_text(&settings, &samples, 1);
         assert!(table.contains("+50.00 %") && table.contains("+800.00 %"), "{table}");
