@@ -42,6 +42,5 @@ pub fn run(load: &StackTrace) -> bool {
         return false;
     }
     let mut stacks = Stacks::new();
-    // Each is measured, even if one before it was wrong.
-    Method::ALL.into_iter().fold(true, |ok, method| measure(method, load, &mut stacks) && ok)
+    Method::ALL.into_iter().all(|method| measure(method, load, &mut stacks))
 }
