@@ -272,26 +272,32 @@ PublishId(c) ==
     /\ UNCHANGED <<number, counting, seen, cell, prev, accounts, entries, slots, holder, vm, rid, vttbr, cached, life,
                    edit>>
 
-\* Once nothing stale is left in this CPU's TLB it may enter. Its entry is its own, and the rest the lock's.
+\* This CPU's entry is its own, and the rest the lock's. If something stale is left in its TLB, it is noted as gone already.
 Admit(c) ==
     /\ pc[c] = "admit"
     /\ LET x == Vmid(rid[c])
        IN IF counting
-          THEN /\ cached' = IF c \in stale[x] /\ Fault # "no-local-flush" THEN DropVmid(c, x) ELSE cached
-               /\ stale' = [stale EXCEPT ![x] = @ \ {c}]
+          THEN /\ stale' = [stale EXCEPT ![x] = @ \ {c}]
                /\ used' = [used EXCEPT ![x] = @ \cup {c}]
                /\ known' = [known EXCEPT ![c][x] = Num(rid[c])]
-          ELSE UNCHANGED <<cached, stale, used, known>>
-    /\ Goto(c, "store_active")
-    /\ UNCHANGED <<ids, owner, taken, unknown, fresh, slots, holder, vm, rid, vttbr, life, edit>>
+               /\ Goto(c, IF c \in stale[x] /\ Fault # "no-local-flush" THEN "store_active_stale" ELSE "store_active")
+          ELSE Goto(c, "store_active") /\ UNCHANGED <<stale, used, known>>
+    /\ UNCHANGED <<ids, owner, taken, unknown, fresh, slots, holder, vm, rid, vttbr, cached, life, edit>>
 
 StoreActive(c) ==
-    /\ pc[c] = "store_active"
+    /\ pc[c] \in {"store_active", "store_active_stale"}
     /\ active' = [active EXCEPT ![c] = rid[c]]
     /\ touched' = touched \ {c}
     /\ lock' = None
-    /\ Goto(c, "bind")
+    /\ Goto(c, IF pc[c] = "store_active" THEN "bind" ELSE "flush_here")
     /\ UNCHANGED <<ids, accounts, entries, reserved, todo, victim, cleared, vm, rid, vttbr, cached, life, edit>>
+
+\* Without the lock: its slot has the id.
+FlushHere(c) ==
+    /\ pc[c] = "flush_here"
+    /\ cached' = DropVmid(c, Vmid(rid[c]))
+    /\ Goto(c, "bind")
+    /\ UNCHANGED <<ids, accounts, entries, slots, holder, vm, rid, vttbr, life, edit>>
 
 (* ---- The world switch. ---- *)
 
@@ -419,7 +425,7 @@ Next ==
         \/ Pick(c) \/ ReadSlot(c) \/ ReadId(c) \/ ReadKnown(c) \/ Exchange(c) \/ SayOutFirst(c) \/ Lock(c)
         \/ Renew(c) \/ Shortage(c)
         \/ RevokeKnown(c) \/ RevokeSlot(c) \/ Revoked(c) \/ RevokeFlush(c) \/ StoreNewId(c) \/ PublishId(c)
-        \/ Admit(c) \/ StoreActive(c) \/ Bind(c) \/ Leave(c) \/ ScheduleOut(c) \/ SayOut(c)
+        \/ Admit(c) \/ StoreActive(c) \/ FlushHere(c) \/ Bind(c) \/ Leave(c) \/ ScheduleOut(c) \/ SayOut(c)
         \/ EditBegin(c) \/ EditRead(c) \/ EditLoad(c) \/ EditFlush(c) \/ EditEnd(c) \/ EndBegin(c) \/ EndLock(c)
     \/ \E v \in Vms : Begin(v)
 
@@ -454,7 +460,9 @@ OnlyTheLockRevives ==                                                           
     [][\A c \in Cpus : active[c] \in {Zero, Out} /\ IsLive(active'[c]) => lock = c]_vars
 
 EndedLeavesNothing ==                                                                                       \* 11
-    \A v \in Vms : life[v] = "ended" => \A c \in Cpus : \A e \in Tlb(c) : e[1] = v => c \in stale[e[2]]
+    \A v \in Vms : life[v] = "ended" => \A c \in Cpus : \A e \in Tlb(c) : 
+        e[1] = v => \/ c \in stale[e[2]]
+                    \/ pc[c] \in {"store_active_stale", "flush_here"} /\ Vmid(rid[c]) = e[2]
 
 \* What runs is never taken away (there is no rollover that would have to reserve it, 12).
 RunningKeepsIts ==

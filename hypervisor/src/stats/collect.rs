@@ -1,9 +1,10 @@
 //! The report: every counter of the machine, as lines.
 
 use super::report::{
-    BootLine, CpuLine, EndLine, Format, NetLine, StartLine, VcpuLine, VmLine, VmidLine, write_boot,
-    write_cpu, write_end, write_memory, write_net, write_start, write_vcpu, write_vm, write_vmid,
+    BootLine, CpuLine, EndLine, Format, NetLine, StartLine, VcpuLine, VmLine, write_boot, write_cpu,
+    write_end, write_memory, write_net, write_start, write_vcpu, write_vm,
 };
+use super::vmid_line::{VmidLine, write_vmid};
 use super::{ExitSnapshot, VcpuTotals};
 use crate::arch;
 use crate::scheduler::Cpu;

@@ -27,19 +27,19 @@ const fn bucket_of_slot(slot: usize) -> usize {
     (BUCKETS - 1).saturating_sub(slot)
 }
 
-/// What is known of one reason.
+/// How long each of many events took: those of one reason for exits, or others. One writer at a time, as with [`Counter`].
 #[derive(Default, Debug)]
 #[repr(C)]
-pub struct ReasonStats {
+pub struct Durations {
     slots: [Counter; SLOTS],
     total: Counter,
     max: Counter,
 }
 
-impl ReasonStats {
+impl Durations {
     /// Nothing counted yet.
     pub const fn new() -> Self {
-        ReasonStats { slots: [const { Counter::new() }; SLOTS], total: Counter::new(), max: Counter::new() }
+        Durations { slots: [const { Counter::new() }; SLOTS], total: Counter::new(), max: Counter::new() }
     }
 
     /// Counts one event that took `ticks`.
@@ -71,19 +71,40 @@ impl ReasonStats {
     pub fn max_ticks(&self) -> u64 {
         self.max.get()
     }
+
+    /// A copy.
+    pub fn snapshot(&self) -> DurationsSnapshot {
+        let mut copy = DurationsSnapshot::EMPTY;
+        self.add_to(&mut copy);
+        copy
+    }
+
+    /// Adds what was recorded to a copy; returns the number of events.
+    fn add_to(&self, copy: &mut DurationsSnapshot) -> u64 {
+        let mut sum = 0u64;
+        for (slot, counter) in self.slots.iter().enumerate() {
+            let n = counter.get();
+            let bucket = &mut copy.histogram[bucket_of_slot(slot)];
+            *bucket = bucket.wrapping_add(n);
+            sum = sum.wrapping_add(n);
+        }
+        copy.total_ticks = copy.total_ticks.wrapping_add(self.total_ticks());
+        copy.max_ticks = copy.max_ticks.max(self.max_ticks());
+        sum
+    }
 }
 
 /// Exits by reason, and their number kept apart from the reasons'.
 #[derive(Default, Debug)]
 pub struct ExitStats {
-    reasons: [ReasonStats; Reason::COUNT],
+    reasons: [Durations; Reason::COUNT],
     total: Counter,
 }
 
 impl ExitStats {
     /// Nothing counted yet.
     pub const fn new() -> Self {
-        ExitStats { reasons: [const { ReasonStats::new() }; Reason::COUNT], total: Counter::new() }
+        ExitStats { reasons: [const { Durations::new() }; Reason::COUNT], total: Counter::new() }
     }
 
     /// Counts one exit that took `ticks`.
@@ -108,7 +129,7 @@ impl ExitStats {
     }
 
     /// What is known of one reason.
-    pub fn reason(&self, reason: Reason) -> &ReasonStats {
+    pub fn reason(&self, reason: Reason) -> &Durations {
         &self.reasons[reason.index()]
     }
 
@@ -123,9 +144,9 @@ impl ExitStats {
     }
 }
 
-/// One reason's numbers, copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ReasonSnapshot {
+/// [`Durations`], copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DurationsSnapshot {
     /// Events for each bucket: see [`BUCKETS`].
     pub histogram: [u64; BUCKETS],
     /// Time of all events, in ticks.
@@ -134,8 +155,8 @@ pub struct ReasonSnapshot {
     pub max_ticks: u64,
 }
 
-impl ReasonSnapshot {
-    const EMPTY: Self = ReasonSnapshot { histogram: [0; BUCKETS], total_ticks: 0, max_ticks: 0 };
+impl DurationsSnapshot {
+    const EMPTY: Self = DurationsSnapshot { histogram: [0; BUCKETS], total_ticks: 0, max_ticks: 0 };
 
     /// How many events.
     pub fn count(&self) -> u64 {
@@ -146,7 +167,7 @@ impl ReasonSnapshot {
 /// A copy of one or more [`ExitStats`], added up. Some 5 KiB: allocate it once, and [`clear`](Self::clear) it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExitSnapshot {
-    reasons: [ReasonSnapshot; Reason::COUNT],
+    reasons: [DurationsSnapshot; Reason::COUNT],
     total: u64,
 }
 
@@ -159,12 +180,12 @@ impl Default for ExitSnapshot {
 impl ExitSnapshot {
     /// Nothing.
     pub const fn new() -> Self {
-        ExitSnapshot { reasons: [ReasonSnapshot::EMPTY; Reason::COUNT], total: 0 }
+        ExitSnapshot { reasons: [DurationsSnapshot::EMPTY; Reason::COUNT], total: 0 }
     }
 
     /// Back to nothing.
     pub fn clear(&mut self) {
-        self.reasons.fill(ReasonSnapshot::EMPTY);
+        self.reasons.fill(DurationsSnapshot::EMPTY);
         self.total = 0;
     }
 
@@ -178,14 +199,7 @@ impl ExitSnapshot {
         fence(Ordering::SeqCst);
         let mut sum = 0u64;
         for (copy, reason) in self.reasons.iter_mut().zip(&stats.reasons) {
-            for (slot, counter) in reason.slots.iter().enumerate() {
-                let n = counter.get();
-                let bucket = &mut copy.histogram[bucket_of_slot(slot)];
-                *bucket = bucket.wrapping_add(n);
-                sum = sum.wrapping_add(n);
-            }
-            copy.total_ticks = copy.total_ticks.wrapping_add(reason.total_ticks());
-            copy.max_ticks = copy.max_ticks.max(reason.max_ticks());
+            sum = sum.wrapping_add(reason.add_to(copy));
         }
         fence(Ordering::SeqCst);
         let after = stats.total();
@@ -195,7 +209,7 @@ impl ExitSnapshot {
     }
 
     /// One reason's numbers.
-    pub fn reason(&self, reason: Reason) -> &ReasonSnapshot {
+    pub fn reason(&self, reason: Reason) -> &DurationsSnapshot {
         &self.reasons[reason.index()]
     }
 

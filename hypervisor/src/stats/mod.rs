@@ -25,12 +25,13 @@ mod reason;
 pub mod report;
 mod times;
 mod tlb;
+pub mod vmid_line;
 
 #[cfg(test)]
 mod tests;
 
 pub use counter::Counter;
-pub use exits::{BUCKETS, ExitSnapshot, ExitStats, ReasonSnapshot, ReasonStats};
+pub use exits::{BUCKETS, Durations, DurationsSnapshot, ExitSnapshot, ExitStats};
 pub use rate::TickRate;
 pub use reason::Reason;
 pub use times::{CpuStats, CpuTotals, VcpuState, VcpuStats, VcpuTotals, record_exit};

@@ -6,10 +6,9 @@
 //! a change that a reader must know of raises [`SCHEMA`].
 
 use super::json::Json;
-use super::{CpuTotals, ExitSnapshot, Reason, TickRate, TlbTotals, VcpuTotals};
+use super::{CpuTotals, DurationsSnapshot, ExitSnapshot, Reason, TickRate, TlbTotals, VcpuTotals};
 use crate::device::virtio::net::NetCounters;
 use crate::vm::pages::common::CommonCounters;
-use crate::vmid::{GhostCounters, VmidCounters};
 use core::fmt::{self, Write};
 
 /// What a line of the report begins with.
@@ -132,23 +131,6 @@ pub struct NetLine<'a> {
     pub counters: &'a NetCounters,
 }
 
-/// The VMID allocator.
-#[derive(Clone, Debug, Default)]
-pub struct VmidLine<'a> {
-    /// The policy's name.
-    pub policy: &'a str,
-    /// How VMIDs become fit for another VM.
-    pub flush: &'a str,
-    /// Width of a VMID in use.
-    pub bits: u64,
-    /// VMIDs that may be given to VMs.
-    pub usable: u64,
-    /// Its counters.
-    pub counters: VmidCounters,
-    /// What the ghost of the TLBs has seen, where there is one.
-    pub ghost: Option<GhostCounters>,
-}
-
 /// The end of the run.
 #[derive(Clone, Debug)]
 pub struct EndLine<'a> {
@@ -192,7 +174,7 @@ pub struct FaultLine<'a> {
 }
 
 /// One line: marker, schema, kind, the members that `inside` writes, newline.
-fn line<W: Write>(
+pub(super) fn line<W: Write>(
     out: &mut W,
     kind: &str,
     inside: impl FnOnce(&mut Json<'_, W>) -> fmt::Result,
@@ -309,35 +291,6 @@ pub fn write_memory(out: &mut impl Write, common: &CommonCounters) -> fmt::Resul
     })
 }
 
-/// Writes the line `vmid`.
-pub fn write_vmid(out: &mut impl Write, vmid: &VmidLine<'_>) -> fmt::Result {
-    line(out, "vmid", |json| {
-        json.string("policy", vmid.policy)?;
-        json.string("flush", vmid.flush)?;
-        json.number("bits", vmid.bits)?;
-        json.number("usable", vmid.usable)?;
-        let n = &vmid.counters;
-        json.number("schedule_ins", n.schedule_ins)?;
-        json.number("fast", n.fast)?;
-        json.number("slow", n.slow)?;
-        json.number("unchanged", n.unchanged)?;
-        json.number("reserved", n.reserved)?;
-        json.number("allocations", n.allocations)?;
-        json.number("reclaimed", n.reclaimed)?;
-        json.number("rollovers", n.rollovers)?;
-        json.number("released", n.released)?;
-        json.number("tlbi_broadcast", n.tlbi_broadcast)?;
-        json.number("tlbi_local", n.tlbi_local)?;
-        json.number("broadcast_barriers", n.broadcast_barriers)?;
-        json.number("kicks", n.kicks)?;
-        json.number("slow_ticks", n.slow_ticks)?;
-        let Some(ghost) = vmid.ghost else { return Ok(()) };
-        json.number("warm", ghost.warm)?;
-        json.number("cold", ghost.cold)?;
-        json.number("lost_running", ghost.lost_running)
-    })
-}
-
 /// Writes the line `end`: the last one of a run.
 pub fn write_end(out: &mut impl Write, end: &EndLine<'_>) -> fmt::Result {
     line(out, "end", |json| {
@@ -408,13 +361,18 @@ fn exits<W: Write>(json: &mut Json<'_, W>, format: Format, exits: &ExitSnapshot)
                     if !format.histograms {
                         return Ok(());
                     }
-                    json.array("hist", |json| {
-                        let filled = numbers.histogram.iter().enumerate().filter(|(_, n)| **n != 0);
-                        filled.into_iter().try_for_each(|(k, n)| json.pair_element(k as u64, *n))
-                    })
+                    histogram(json, numbers)
                 })?;
             }
             Ok(())
         })
+    })
+}
+
+/// The filled buckets of a histogram, each with its number.
+pub(super) fn histogram<W: Write>(json: &mut Json<'_, W>, numbers: &DurationsSnapshot) -> fmt::Result {
+    json.array("hist", |json| {
+        let filled = numbers.histogram.iter().enumerate().filter(|(_, n)| **n != 0);
+        filled.into_iter().try_for_each(|(k, n)| json.pair_element(k as u64, *n))
     })
 }

@@ -1,4 +1,5 @@
 use super::report::*;
+use super::vmid_line::*;
 use super::*;
 use proptest::prelude::*;
 use serde_json::Value;

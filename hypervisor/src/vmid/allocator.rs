@@ -8,6 +8,8 @@ use super::id::Id;
 use super::pool::Pool;
 use super::shared::Shared;
 use super::slot::{CpuSlot, VmidCell};
+#[cfg(all(test, not(loom)))]
+use super::sync::Guard;
 use super::sync::{Acquire, Apart, AtomicBool, AtomicU64, Lock, Relaxed};
 use super::{MAX_BITS, MIN_BITS, Policy, TlbHardware};
 use crate::ids::{CpuId, MAX_VMS, Vmid};
@@ -160,16 +162,25 @@ impl Allocator {
             // No guest runs here, whether the policy has had to say so or not: who waits for that must not wait on.
             self.shared.0.policy.left_after_rollover(&slot.active);
         }
-        let mut pool = self.pool.0.lock();
+        let (mut pool, waited) = self.pool.0.lock_noting();
+        let locked = if waited { hw.now() } else { start };
         // From here to the unlock, relaxed: all of it is written by the lock's holder alone, but for the active
         // slots, whose owners only ever replace what isn't 0.
-        let id = self.shared.0.policy.admit(&mut self.holder(&mut pool, hw), slot, cell);
+        let (id, stale) = self.shared.0.policy.admit(&mut self.holder(&mut pool, hw), slot, cell);
         // Under the lock, so that no rollover comes between: this is what turns its 0 into a live id again.
         slot.active.store(id.0, Relaxed);
+        let end = hw.now();
+        if waited {
+            self.events.waited.record(locked.wrapping_sub(start));
+        }
+        self.events.held.record(end.wrapping_sub(locked));
+        self.events.handed_to(slot.cpu);
         drop(pool);
+        // Without the lock: the slot names the id, so nobody gives it to another VM, and nothing enters it here before this.
+        stale.remove(slot, id, hw);
         slot.entries.increment();
         slot.slow.increment();
-        slot.slow_ticks.add(hw.now().wrapping_sub(start));
+        slot.slow_ticks.add(end.wrapping_sub(start));
         id.vmid()
     }
 
@@ -249,8 +260,8 @@ impl Allocator {
 
     /// What the lock protects, for tests to look into.
     #[cfg(all(test, not(loom)))]
-    pub(super) fn pool(&self) -> &Lock<Pool> {
-        &self.pool.0
+    pub(super) fn pool(&self) -> Guard<'_, Pool> {
+        self.pool.0.lock()
     }
 
     /// The counters, read one after the other without the lock.
@@ -266,6 +277,9 @@ impl Allocator {
             tlbi_broadcast: events.tlbi_broadcast.get(),
             broadcast_barriers: events.barriers.get(),
             kicks: events.kicks.get(),
+            handovers: events.handovers.get(),
+            waited: events.waited.snapshot(),
+            held: events.held.snapshot(),
             ..VmidCounters::default()
         };
         for slot in &self.shared.0.slots {

@@ -1,6 +1,7 @@
 //! The allocator's counters, and what they add up to.
 
-use crate::stats::Counter;
+use crate::ids::CpuId;
+use crate::stats::{Counter, Durations, DurationsSnapshot};
 
 /// What happens under the lock. Written by its holder alone, read by anyone.
 #[derive(Debug, Default)]
@@ -14,9 +15,25 @@ pub(super) struct Events {
     pub(super) tlbi_broadcast: Counter,
     pub(super) barriers: Counter,
     pub(super) kicks: Counter,
+    pub(super) waited: Durations,
+    pub(super) held: Durations,
+    pub(super) handovers: Counter,
+    /// One more than the number of the CPU that had the lock last; 0: nobody had.
+    last: Counter,
 }
 
-/// The allocator's counters since boot. Counts, but for `slow_ticks`.
+impl Events {
+    /// Takes note of whose the lock is.
+    pub(super) fn handed_to(&self, cpu: CpuId) {
+        let this = u64::from(cpu.0) + 1;
+        if ![0, this].contains(&self.last.get()) {
+            self.handovers.increment();
+        }
+        self.last.set(this);
+    }
+}
+
+/// The allocator's counters since boot. Counts, but for `slow_ticks`, `waited` and `held`.
 ///
 /// While CPUs are at work, values read are each right at some moment but not all at the same; once no CPU is in
 /// the allocator these hold exactly:
@@ -54,4 +71,10 @@ pub struct VmidCounters {
     pub kicks: u64,
     /// Time in the slow path, in ticks of [`super::TlbHardware::now`], waiting for the lock included.
     pub slow_ticks: u64,
+    /// Slow: the lock was another CPU's than the time before, so its cache lines had to come from there.
+    pub handovers: u64,
+    /// Slow: the lock wasn't free. How long each of these waited for it, in ticks.
+    pub waited: DurationsSnapshot,
+    /// How long each slow path had the lock, in ticks.
+    pub held: DurationsSnapshot,
 }

@@ -11,6 +11,29 @@ use super::slot::{CpuSlot, VmidCell};
 use super::sync::{Acquire, Relaxed};
 use crate::ids::CpuId;
 
+/// What a CPU must remove from its own TLB, once it has given the lock back and before it enters the guest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stale {
+    /// Nothing.
+    Nothing,
+    /// What is under the VMID that it was given.
+    Vmid,
+    /// All of it.
+    All,
+}
+
+impl Stale {
+    /// Removes it.
+    pub(super) fn remove<H: TlbHardware>(self, slot: &CpuSlot, id: Id, hw: &H) {
+        match self {
+            Stale::Nothing => return,
+            Stale::Vmid => hw.invalidate_vmid_here(id.vmid()),
+            Stale::All => hw.invalidate_all_here(),
+        }
+        slot.local.increment();
+    }
+}
+
 /// All that a CPU needs while it has the lock.
 pub(super) struct Holder<'a, H> {
     pub(super) pool: &'a mut Pool,
@@ -20,9 +43,9 @@ pub(super) struct Holder<'a, H> {
 }
 
 impl<H: TlbHardware> Holder<'_, H> {
-    /// An id of the current generation for a VM that the slot's CPU is about to run, and nothing left in that CPU's TLB that
-    /// the VM must not meet.
-    pub(super) fn by_generations(&mut self, slot: &CpuSlot, cell: &VmidCell) -> Id {
+    /// An id of the current generation for a VM that the slot's CPU is about to run, and what in that CPU's TLB the VM must
+    /// not meet.
+    pub(super) fn by_generations(&mut self, slot: &CpuSlot, cell: &VmidCell) -> (Id, Stale) {
         let mut id = cell.load();
         if id.is_of(self.generation()) {
             self.events.unchanged.increment();
@@ -34,14 +57,9 @@ impl<H: TlbHardware> Holder<'_, H> {
             }
             id = new;
         }
-        // After the rollover that may just have been, and before the caller writes VTTBR_EL2.
-        if let Some(pending) = self.pool.pending.get_mut(slot.cpu.index())
-            && core::mem::take(pending)
-        {
-            self.hw.invalidate_all_here();
-            slot.local.increment();
-        }
-        id
+        // After the rollover that may just have been. If another one comes before the CPU has removed it, there is a new mark.
+        let pending = self.pool.pending.get_mut(slot.cpu.index()).is_some_and(core::mem::take);
+        (id, if pending { Stale::All } else { Stale::Nothing })
     }
 
     /// An id of the current generation for a VM whose id, `old`, is of an older one or none.

@@ -22,6 +22,7 @@ mod holder;
 mod id;
 mod policy;
 mod pool;
+mod recency;
 mod shared;
 mod slot;
 mod sync;

@@ -30,14 +30,24 @@ impl<T> Lock<T> {
         Lock(Inner::new(value))
     }
 
-    #[cfg(not(loom))]
+    /// Takes the lock.
     pub(super) fn lock(&self) -> Guard<'_, T> {
-        self.0.lock()
+        self.lock_noting().0
     }
 
+    /// Takes the lock; says whether it had to wait for that.
+    #[cfg(not(loom))]
+    pub(super) fn lock_noting(&self) -> (Guard<'_, T>, bool) {
+        match self.0.try_lock() {
+            Some(guard) => (guard, false),
+            None => (self.0.lock(), true),
+        }
+    }
+
+    /// Takes the lock. The wait is the model's business.
     #[cfg(loom)]
-    pub(super) fn lock(&self) -> Guard<'_, T> {
-        self.0.lock().expect("a model that has panicked is not run on")
+    pub(super) fn lock_noting(&self) -> (Guard<'_, T>, bool) {
+        (self.0.lock().expect("a model that has panicked is not run on"), false)
     }
 }
 

@@ -19,8 +19,9 @@
 use super::TlbHardware;
 use super::config::Flush;
 use super::cpu_set::CpuSet;
-use super::holder::Holder;
+use super::holder::{Holder, Stale};
 use super::id::Id;
+use super::recency::Recency;
 use super::slot::{CpuSlot, VmidCell};
 use super::sync::{Relaxed, Release};
 use super::victim::{Record, Rule};
@@ -38,9 +39,11 @@ pub(super) struct Tenure {
     pub(super) used: CpuSet,
     /// CPUs that may have entries of VMs that had it before.
     pub(super) stale: CpuSet,
-    /// For the choice of a victim: how often it had been used when it was last found idle; 0: never found so.
+    /// The CPU that was admitted last.
+    pub(super) last: CpuId,
+    /// For the choice of a victim: what was seen of its uses on the fast path when it was last looked at.
     pub(super) uses: u64,
-    /// For the choice of a victim: its VM has run again after it was found idle.
+    /// For the choice of a victim: its VM has come to a CPU under it again, or to another one.
     pub(super) returned: bool,
     /// The id under which the VM had it from whom it was taken last, and by which rule.
     taken: Option<(Id, Rule)>,
@@ -50,6 +53,8 @@ pub(super) struct Tenure {
 pub(super) struct Tenures {
     /// Empty for policies that go by generations.
     pub(super) each: Box<[Tenure]>,
+    /// In the order of their last use, as far as the lock's holders have seen it.
+    pub(super) order: Recency,
     /// Where the next search for a victim begins.
     pub(super) hand: usize,
     /// State of a pseudo-random sequence.
@@ -71,12 +76,14 @@ impl Tenures {
             id: Id::NONE,
             used: CpuSet::EMPTY,
             stale: CpuSet::EMPTY,
+            last: CpuId(0),
             uses: 0,
             returned: false,
             taken: None,
         };
         let count = if usable == 0 { 0 } else { usable as usize + 1 };
         Tenures {
+            order: Recency::new(count),
             each: vec![empty; count].into_boxed_slice(),
             hand: 1,
             random: 0x0D0E_7E50,
@@ -107,9 +114,11 @@ impl Tenures {
         }
     }
 
-    fn begin(&mut self, id: Id) {
+    fn begin(&mut self, id: Id, cpu: CpuId) {
         if let Some(tenure) = self.get(id.index()) {
-            *tenure = Tenure { id, used: CpuSet::EMPTY, uses: 0, returned: false, ..tenure.clone() };
+            *tenure =
+                Tenure { id, used: CpuSet::EMPTY, last: cpu, uses: 0, returned: false, ..tenure.clone() };
+            self.order.touch(id.index());
             self.recent[self.next_recent] = id.index();
             self.next_recent = (self.next_recent + 1) % RECENT;
         }
@@ -117,18 +126,16 @@ impl Tenures {
 }
 
 impl<H: TlbHardware> Holder<'_, H> {
-    /// An id for a VM that the slot's CPU is about to run, with that CPU admitted.
-    pub(super) fn by_tenures(&mut self, slot: &CpuSlot, cell: &VmidCell) -> Id {
+    /// An id for a VM that the slot's CPU is about to run, with that CPU admitted; and what in its TLB the VM must not meet.
+    pub(super) fn by_tenures(&mut self, slot: &CpuSlot, cell: &VmidCell) -> (Id, Stale) {
         let old = cell.load();
         if cell.is_pinned() {
             return self.by_pinned(slot, old);
         }
         if self.pool.tenures.holds(old) {
             self.events.unchanged.increment();
-            if self.shared.tenures.load(Relaxed) {
-                self.admit(slot, old);
-            }
-            return old;
+            let counting = self.shared.tenures.load(Relaxed);
+            return (old, if counting { self.admit(slot, old) } else { Stale::Nothing });
         }
         self.events.allocations.increment();
         self.pool.tenures.regret(old);
@@ -136,8 +143,8 @@ impl<H: TlbHardware> Holder<'_, H> {
             // No VMID has ever been taken away, so none has stale entries, and any CPU may enter.
             if let Some(index) = self.pool.take_next() {
                 let id = Id::new(self.generation(), index);
-                self.begin_tenure(id, cell);
-                return id;
+                self.begin_tenure(id, slot, cell);
+                return (id, Stale::Nothing);
             }
             self.first_shortage();
         }
@@ -151,24 +158,23 @@ impl<H: TlbHardware> Holder<'_, H> {
         let number = Id::next_generation(self.generation());
         self.shared.generation.store(number, Relaxed);
         let id = Id::new(number, index);
-        self.begin_tenure(id, cell);
-        self.admit(slot, id);
-        id
+        self.begin_tenure(id, slot, cell);
+        (id, self.admit(slot, id))
     }
 
     /// A pinned VMID is no tenure: nobody had it before, so no CPU has anything stale under it, and it is never looked at as a victim.
-    fn by_pinned(&mut self, slot: &CpuSlot, id: Id) -> Id {
+    fn by_pinned(&mut self, slot: &CpuSlot, id: Id) -> (Id, Stale) {
         self.events.unchanged.increment();
         if self.shared.tenures.load(Relaxed) {
             let known = slot.known(id);
             known.id.store(id.0, Relaxed);
-            known.seen.set(slot.entries.get());
+            known.seen.set(0);
         }
-        id
+        (id, Stale::Nothing)
     }
 
-    fn begin_tenure(&mut self, id: Id, cell: &VmidCell) {
-        self.pool.tenures.begin(id);
+    fn begin_tenure(&mut self, id: Id, slot: &CpuSlot, cell: &VmidCell) {
+        self.pool.tenures.begin(id, slot.cpu);
         self.note_owner(id.index(), id);
         cell.store(id);
         self.hw.publish_id();
@@ -193,18 +199,20 @@ impl<H: TlbHardware> Holder<'_, H> {
         self.shared.tenures.store(true, Relaxed);
     }
 
-    /// Lets the CPU enter under this id, once nothing stale is left there.
-    fn admit(&mut self, slot: &CpuSlot, id: Id) {
-        let Some(tenure) = self.pool.tenures.get(id.index()) else { return };
-        if tenure.stale.contains(slot.cpu) {
-            self.hw.invalidate_vmid_here(id.vmid());
-            slot.local.increment();
-            tenure.stale.remove(slot.cpu);
-        }
+    /// Lets the CPU enter under this id, once nothing stale is left there. It removes that right after it has given the lock back:
+    /// before that it can't be told of anything else, as its slot has the id until it has been in the guest.
+    fn admit(&mut self, slot: &CpuSlot, id: Id) -> Stale {
+        let Some(tenure) = self.pool.tenures.get(id.index()) else { return Stale::Nothing };
+        let stale = if tenure.stale.contains(slot.cpu) { Stale::Vmid } else { Stale::Nothing };
+        tenure.stale.remove(slot.cpu);
+        tenure.returned |= tenure.used != CpuSet::EMPTY;
         tenure.used.insert(slot.cpu);
+        tenure.last = slot.cpu;
+        self.pool.tenures.order.touch(id.index());
         let known = slot.known(id);
         known.id.store(id.0, Relaxed);
-        known.seen.set(slot.entries.get());
+        known.seen.set(0);
+        stale
     }
 
     /// Takes VMIDs from VMs that run nowhere, and makes them fit for others.
@@ -218,6 +226,13 @@ impl<H: TlbHardware> Holder<'_, H> {
                 self.pool.tenures.record.choice(rule);
                 if let Some(tenure) = self.pool.tenures.get(victim) {
                     tenure.taken = id.map(|id| (id, rule));
+                }
+            } else if let Some(tenure) = self.pool.tenures.get(victim) {
+                // It runs on a CPU that was admitted before the last one. Not to be met again at once.
+                tenure.returned = true;
+                self.pool.tenures.order.touch(victim);
+                if !taken.is_empty() {
+                    break; // perhaps all that are left run; one idle one there was, and has been found
                 }
             }
         }
@@ -260,9 +275,10 @@ impl<H: TlbHardware> Holder<'_, H> {
         self.pool.reserved.get(slot.cpu.index()).map_or(0, |reserved| reserved.index())
     }
 
-    /// Whether a VM runs somewhere, as far as can be seen.
-    pub(super) fn runs_somewhere(&self, tenure: &Tenure) -> bool {
-        tenure.used.iter().any(|cpu| self.runs(self.slot(cpu)) == tenure.id.index())
+    /// Whether a VM runs where it was admitted last. It may run elsewhere, and that is seen when its VMID is taken away; most
+    /// don't, and one slot is read quickly.
+    pub(super) fn seems_to_run(&self, tenure: &Tenure) -> bool {
+        self.runs(self.slot(tenure.last)) == tenure.id.index()
     }
 
     /// Ends a tenure, unless the VM runs somewhere. Afterwards no CPU enters under it.
@@ -287,6 +303,7 @@ impl<H: TlbHardware> Holder<'_, H> {
             tenure.id = Id::NONE;
             tenure.stale = tenure.stale.union(core::mem::take(&mut tenure.used));
         }
+        self.pool.tenures.order.remove(index);
         self.note_owner(index, Id::NONE);
         true
     }
@@ -325,6 +342,7 @@ impl<H: TlbHardware> Holder<'_, H> {
             tenure.id = Id::NONE;
             (tenure.used, tenure.stale) = (CpuSet::EMPTY, CpuSet::EMPTY);
         }
+        self.pool.tenures.order.remove(id.index());
         self.note_owner(id.index(), Id::NONE);
         self.give_back(id);
     }

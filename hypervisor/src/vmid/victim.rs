@@ -4,12 +4,11 @@ use super::TlbHardware;
 use super::config::Victim;
 use super::holder::Holder;
 use super::id::Id;
-use super::slot::CpuSlot;
 use super::sync::Relaxed;
 use super::tenure::{RECENT, Tenure};
 
-/// How many VMIDs of idle VMs are compared at most.
-const WINDOW: usize = 16;
+/// How many that were used since they were last looked at are passed over at most, before the next idle one is taken.
+const CHANCES: usize = 8;
 /// `newest` takes what was unused for the longest time once in so many choices, so that what never comes back doesn't stay.
 const OLDEST_ONCE_IN: u64 = 16;
 
@@ -102,7 +101,7 @@ impl<H: TlbHardware> Holder<'_, H> {
             self.pool.tenures.hand = at + 1;
             if let Some(tenure) = self.pool.tenures.each.get(at)
                 && tenure.id != Id::NONE
-                && !self.runs_somewhere(tenure)
+                && !self.seems_to_run(tenure)
             {
                 found += 1;
                 if accept(self, at as u16) || found == most {
@@ -122,23 +121,24 @@ impl<H: TlbHardware> Holder<'_, H> {
         next
     }
 
-    /// Of the next idle ones the one that has not run for the longest time.
+    /// The one that has not been used for the longest time, by the order that the lock's holders know. Who is found to have been used
+    /// since, on the fast path, goes to the other end, as who runs does; after some of them the next idle one does.
     fn longest_unused(&mut self) -> Option<u16> {
-        let mut best: Option<(u64, u16)> = None;
-        self.idle_from_hand(WINDOW, |holder, index| {
-            let age = holder.pool.tenures.each.get(index as usize).map_or(0, |tenure| holder.age(tenure));
-            if best.is_none_or(|(most, _)| age > most) {
-                best = Some((age, index));
+        for looked_at in 0..self.pool.tenures.each.len() {
+            let index = self.pool.tenures.order.oldest();
+            let tenure = self.pool.tenures.each.get(index as usize).filter(|tenure| tenure.id != Id::NONE)?;
+            if !self.seems_to_run(tenure) && (looked_at >= CHANCES || !self.was_used(index)) {
+                return Some(index);
             }
-            false
-        });
-        best.map(|(_, index)| index)
+            self.pool.tenures.order.touch(index);
+        }
+        None
     }
 
     /// The next idle one that was not used since it was last looked at.
     fn second_chance(&mut self) -> Option<u16> {
         let mut last = None;
-        self.idle_from_hand(WINDOW, |holder, index| {
+        self.idle_from_hand(CHANCES, |holder, index| {
             last = Some(index);
             !holder.was_used(index)
         });
@@ -147,46 +147,35 @@ impl<H: TlbHardware> Holder<'_, H> {
 
     /// Of the VMIDs given last, the newest one that is idle and whose VM was not seen to come back.
     fn newest_without_return(&mut self) -> Option<u16> {
-        let mut found = None;
         for back in 1..=RECENT {
             let tenures = &self.pool.tenures;
             let index = tenures.recent[(tenures.next_recent + RECENT - back) % RECENT];
             let Some(tenure) = tenures.each.get(index as usize) else { continue };
-            if tenure.id == Id::NONE || self.runs_somewhere(tenure) {
+            if tenure.id == Id::NONE || tenure.returned || self.seems_to_run(tenure) {
                 continue;
             }
-            self.was_used(index);
-            let returned = self.pool.tenures.each.get(index as usize).is_some_and(|tenure| tenure.returned);
-            if !returned && found.is_none() {
-                found = Some(index);
+            if !self.was_used(index) {
+                return Some(index);
             }
         }
-        found
+        None
     }
 
-    /// Whether an idle VM has run since it was last looked at. If it was idle then too, it has returned.
+    /// Whether a VM has entered by the fast path, and so returned to a CPU, since that was last asked.
     fn was_used(&mut self, index: u16) -> bool {
         let Some(tenure) = self.pool.tenures.each.get(index as usize) else { return false };
-        let uses = 1 + self.entries_seen(tenure).map(|(_, seen)| seen).sum::<u64>();
+        let uses = self.uses(tenure);
         let Some(tenure) = self.pool.tenures.get(index) else { return false };
         let used = uses != tenure.uses;
-        tenure.returned |= used && tenure.uses != 0;
+        tenure.returned |= used;
         tenure.uses = uses;
         used
     }
 
-    /// For how many schedule-ins of a CPU that has run it the VM has not run there: the fewest of all.
-    fn age(&self, tenure: &Tenure) -> u64 {
-        let ages = self.entries_seen(tenure).map(|(slot, seen)| slot.entries.get().wrapping_sub(seen));
-        ages.min().unwrap_or(u64::MAX)
-    }
-
-    /// The CPUs that remember the tenure, with their counts of schedule-ins when they last ran its VM.
-    fn entries_seen(&self, tenure: &Tenure) -> impl Iterator<Item = (&CpuSlot, u64)> {
-        let id = tenure.id;
-        tenure.used.iter().map(|cpu| self.slot(cpu)).filter_map(move |slot| {
-            let known = slot.known(id);
-            (known.id.load(Relaxed) == id.0).then(|| (slot, known.seen.get()))
-        })
+    /// A number that changes whenever a VM enters by the fast path: for each CPU that remembers the tenure, its count of schedule-ins
+    /// then; 0 if it hasn't.
+    fn uses(&self, tenure: &Tenure) -> u64 {
+        let known = tenure.used.iter().map(|cpu| self.slot(cpu).known(tenure.id));
+        known.filter(|known| known.id.load(Relaxed) == tenure.id.0).map(|known| known.seen.get()).sum()
     }
 }

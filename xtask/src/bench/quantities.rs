@@ -26,6 +26,25 @@ pub const ALLOCATOR: &[Quantity] = &[
     Quantity { key: "broadcast_barriers", label: "broadcast barriers", of: |t| t.vmid.broadcast_barriers },
     Quantity { key: "kicks", label: "forced exits (kicks)", of: |t| t.vmid.kicks },
     Quantity { key: "slow_ticks", label: "counter ticks in the allocator", of: |t| t.vmid.slow_ticks },
+    Quantity { key: "held_ticks", label: "ticks with the lock", of: |t| t.vmid.lock.held.ticks },
+    Quantity {
+        key: "held_median",
+        label: "ticks with the lock, median",
+        of: |t| t.vmid.lock.held.median() as u64,
+    },
+    Quantity {
+        key: "held_longest",
+        label: "ticks with the lock, longest",
+        of: |t| t.vmid.lock.held.max_ticks,
+    },
+    Quantity { key: "handovers", label: "lock from another CPU", of: |t| t.vmid.lock.handovers },
+    Quantity { key: "waits", label: "waits for the lock", of: |t| t.vmid.lock.waited.count },
+    Quantity { key: "waited_ticks", label: "ticks of waiting", of: |t| t.vmid.lock.waited.ticks },
+    Quantity {
+        key: "waited_longest",
+        label: "ticks of waiting, longest",
+        of: |t| t.vmid.lock.waited.max_ticks,
+    },
 ];
 
 /// What the ghost of the TLBs counts, where there is one (`vmid.ghost`).

@@ -200,6 +200,49 @@ pub struct Vmid {
     pub cold: u64,
     /// CPUs that ran a VM whose translations were invalidated.
     pub lost_running: u64,
+    /// What the slow path's lock was like.
+    pub lock: Lock,
+}
+
+/// A lock that CPUs take one after the other.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Lock {
+    /// How often it was another CPU's the time before.
+    pub handovers: u64,
+    /// How long CPUs waited for it, those that had to.
+    pub waited: Durations,
+    /// How long each had it.
+    pub held: Durations,
+}
+
+/// How long each of many events took, in ticks.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Durations {
+    /// Events.
+    pub count: u64,
+    /// All of them together.
+    pub ticks: u64,
+    /// The longest.
+    pub max_ticks: u64,
+    /// Bucket `k` has those of `2^k` to `2^(k+1) - 1` ticks; only the filled ones are here.
+    pub hist: Vec<(u32, u64)>,
+}
+
+impl Durations {
+    /// About the median, in ticks: within its bucket the events are taken as evenly spread.
+    pub fn median(&self) -> f64 {
+        let mut left = self.count as f64 / 2.0;
+        for &(bucket, count) in &self.hist {
+            let count = count as f64;
+            if left <= count {
+                return f64::from(bucket).exp2() * (1.0 + left / count.max(1.0));
+            }
+            left -= count;
+        }
+        0.0
+    }
 }
 
 /// How it ended.

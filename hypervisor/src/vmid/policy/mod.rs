@@ -6,7 +6,7 @@
 use super::TlbHardware;
 use super::config::Flush;
 use super::error::PolicyError;
-use super::holder::Holder;
+use super::holder::{Holder, Stale};
 use super::id::{INDEX_MASK, Id};
 use super::slot::{CpuSlot, VmidCell};
 use super::sync::AtomicU64;
@@ -34,8 +34,8 @@ trait Rules {
     /// What a CPU does to its own active slot at schedule-out if that holds a rollover's 0. No lock is held.
     fn left_after_rollover(_active: &AtomicU64) {}
 
-    /// A valid id for a VM that the CPU is about to run, and nothing in its TLB that the VM must not meet. The lock is held.
-    fn admit<H: TlbHardware>(holder: &mut Holder<'_, H>, slot: &CpuSlot, cell: &VmidCell) -> Id {
+    /// A valid id for a VM that the CPU is about to run, and what in its TLB the VM must not meet. The lock is held.
+    fn admit<H: TlbHardware>(holder: &mut Holder<'_, H>, slot: &CpuSlot, cell: &VmidCell) -> (Id, Stale) {
         holder.by_generations(slot, cell)
     }
 
@@ -86,7 +86,7 @@ macro_rules! policies {
                 match self { $(Policy::$variant => $module::$variant::left_after_rollover(active),)+ }
             }
 
-            pub(super) fn admit<H: TlbHardware>(self, holder: &mut Holder<'_, H>, slot: &CpuSlot, cell: &VmidCell) -> Id {
+            pub(super) fn admit<H: TlbHardware>(self, holder: &mut Holder<'_, H>, slot: &CpuSlot, cell: &VmidCell) -> (Id, Stale) {
                 match self { $(Policy::$variant => $module::$variant::admit(holder, slot, cell),)+ }
             }
 

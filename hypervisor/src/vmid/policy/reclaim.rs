@@ -6,7 +6,7 @@ use super::Rules;
 use crate::vmid::TlbHardware;
 use crate::vmid::config::Flush;
 use crate::vmid::id::Id;
-use crate::vmid::holder::Holder;
+use crate::vmid::holder::{Holder, Stale};
 use crate::vmid::slot::{CpuSlot, VmidCell};
 use crate::vmid::sync::{AtomicU64, Relaxed};
 
@@ -22,7 +22,7 @@ impl Rules for Reclaim {
         active.store(Id::OUT.0, Relaxed);
     }
 
-    fn admit<H: TlbHardware>(holder: &mut Holder<'_, H>, slot: &CpuSlot, cell: &VmidCell) -> Id {
+    fn admit<H: TlbHardware>(holder: &mut Holder<'_, H>, slot: &CpuSlot, cell: &VmidCell) -> (Id, Stale) {
         holder.by_tenures(slot, cell)
     }
 

@@ -308,14 +308,14 @@ impl Machine {
         let id = self.vms[vm].cell.load();
         match self.policy.reclaims() {
             true if self.vms[vm].pinned.get().is_some() => true,
-            true => self.allocator().pool().lock().tenures.holds(id),
+            true => self.allocator().pool().tenures.holds(id),
             false => id.is_of(self.allocator().generation()),
         }
     }
 
     /// Whether a CPU could run under a VMID without removing the entries that it has under it.
     fn may_meet(&self, cpu: usize, vmid: Vmid) -> bool {
-        let pool = self.allocator().pool().lock();
+        let pool = self.allocator().pool();
         if let Some(tenure) = pool.tenures.each.get(vmid.0 as usize) {
             return !tenure.stale.contains(CpuId(cpu as u16));
         }
@@ -324,7 +324,7 @@ impl Machine {
 
     /// Right after a rollover: `idle` CPUs had these active ids before it.
     fn check_rollover(&self, idle: &[(usize, Id)]) -> Result<(), Broken> {
-        let pool = self.allocator().pool().lock();
+        let pool = self.allocator().pool();
         // The index that the rollover was made for is taken by now.
         let running: Vec<u16> =
             pool.reserved.iter().map(|id| id.index()).filter(|&index| index != 0).collect();
@@ -434,7 +434,7 @@ impl Machine {
 
     fn check_pool(&self) -> Result<(), Broken> {
         let valid: Vec<bool> = (0..self.vms.len()).map(|vm| self.is_valid(vm)).collect();
-        let pool = self.allocator().pool().lock();
+        let pool = self.allocator().pool();
         let ids: Vec<Id> = self.vms.iter().map(|vm| vm.cell.load()).collect();
         for (vm, &id) in ids.iter().enumerate() {
             if let Some(pinned) = self.vms[vm].pinned.get() {

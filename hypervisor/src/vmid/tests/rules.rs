@@ -235,7 +235,7 @@ fn an_idle_cpu_reserves_nothing_with_the_clear_and_one_vmid_without() {
             bench.visit(1, vm);
         }
         assert_eq!(bench.counters().rollovers, 1);
-        let pool = bench.allocator.pool().lock();
+        let pool = bench.allocator.pool();
         let reserved = pool.reserved[0];
         match policy {
             Policy::V3NoClear => assert_eq!(reserved.index(), 1),
@@ -316,7 +316,7 @@ fn a_vm_that_is_only_reserved_is_flushed_when_it_ends() {
         bench.leave(0);
         bench.allocator.release(&bench.vms[0], &bench.hw);
         assert_eq!(bench.hw.take(), [Op::InvalidateVmids(vec![vmid])], "{policy}");
-        let pool = bench.allocator.pool().lock();
+        let pool = bench.allocator.pool();
         assert!(!pool.is_used(vmid), "{policy}");
         assert!(pool.reserved.iter().all(|reserved| reserved.index() != vmid), "{policy}");
     }
