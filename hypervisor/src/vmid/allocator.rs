@@ -167,14 +167,14 @@ impl Allocator {
         // From here to the unlock, relaxed: all of it is written by the lock's holder alone, but for the active
         // slots, whose owners only ever replace what isn't 0.
         let (id, stale) = self.shared.0.policy.admit(&mut self.holder(&mut pool, hw), slot, cell);
-        // Under the lock, so that no rollover comes between: this is what turns its 0 into a live id again.
-        slot.active.store(id.0, Relaxed);
         let end = hw.now();
         if waited {
             self.events.waited.record(locked.wrapping_sub(start));
         }
         self.events.held.record(end.wrapping_sub(locked));
         self.events.handed_to(slot.cpu);
+        // Under the lock, so that no rollover comes between: this is what turns its 0 into a live id again.
+        slot.active.store(id.0, Relaxed);
         drop(pool);
         // Without the lock: the slot names the id, so nobody gives it to another VM, and nothing enters it here before this.
         stale.remove(slot, id, hw);

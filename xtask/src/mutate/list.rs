@@ -127,9 +127,9 @@ pub const ALL: &[Mutation] = &[
     Mutation {
         name: "admits-without-flush",
         about: "reclaim: a CPU is admitted without having flushed what is stale",
-        room: TENURE,
-        from: "self.hw.invalidate_vmid_here(id.vmid());",
-        to: "",
+        room: HOLDER,
+        from: "Stale::Vmid => hw.invalidate_vmid_here(id.vmid()),",
+        to: "Stale::Vmid => {}",
         catchers: &[ALLOCATOR_TESTS],
         model: Some("reclaim/no-local-flush"),
     },
