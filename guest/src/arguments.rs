@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::carrier::{Kind, LEAST_CAPACITY};
 use crate::messaging::{Messaging, Mode};
+use crate::shadow::Readv;
 use crate::stacktrace::StackTrace;
 use crate::syscall::Syscall;
 
@@ -51,6 +52,8 @@ pub enum Load {
     },
     /// System calls from EL0.
     Syscall(Syscall),
+    /// Vectored reads under shadow memory.
+    Readv(Readv),
     /// Stack traces in a call tree.
     StackTrace(StackTrace),
     /// Checks of the machine beneath.
@@ -204,7 +207,7 @@ pub enum ArgumentError<'a> {
     TooManyTasks,
 }
 
-const LOADS: &str = "messaging, micro, idle, spin, yield, tick, reset, syscall, stacktrace, selftest";
+const LOADS: &str = "messaging, micro, idle, spin, yield, tick, reset, syscall, readv, stacktrace, selftest";
 
 impl fmt::Display for ArgumentError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -253,6 +256,7 @@ impl Load {
             "tick" => (Load::Tick { rounds: 100 }, "rounds"),
             "reset" => (Load::Reset { n: 100 }, "n"),
             "syscall" => (Load::Syscall(Syscall::default()), "isolation, call, n, pad"),
+            "readv" => (Load::Readv(Readv::default()), "checking, n"),
             "stacktrace" => (Load::StackTrace(StackTrace::default()), "n, depth, work, pauth"),
             "selftest" => (Load::SelfTest { end: End::Off }, "end"),
             _ => return Err(ArgumentError::UnknownLoad(name)),
@@ -278,6 +282,7 @@ fn set(load: &mut Load, key: &str, value: &str) -> Option<&'static str> {
     match (load, key) {
         (Load::Messaging(m), _) => return set_messaging(m, key, value),
         (Load::Syscall(s), _) => return s.set(key, value),
+        (Load::Readv(r), _) => return r.set(key, value),
         (Load::StackTrace(s), _) => return s.set(key, value),
         (Load::Micro { ops, .. }, "ops") => match Ops::parse(value) {
             Some(parsed) => *ops = parsed,

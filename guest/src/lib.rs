@@ -13,6 +13,7 @@ pub mod machine;
 pub mod messaging;
 pub mod queue;
 pub mod samples;
+pub mod shadow;
 pub mod stacktrace;
 pub mod sync;
 pub mod syscall;

@@ -29,6 +29,11 @@ extern "C" fn guest_exception(frame: &mut Frame, kind: u64) {
         frame.elr += 4;
         return;
     }
+    // On demand: the access is made again.
+    let far = read_register!("far_el1") as usize;
+    if kind == SYNCHRONOUS && class(esr) == CLASS_DATA_ABORT && super::shadow::fault(far) {
+        return;
+    }
     let names = ["synchronous", "interrupt", "fast interrupt", "SError"];
     console::emergency(format_args!(
         "@guest {{\"schema\":1,\"kind\":\"error\",\"message\":\"{} exception (vector {kind}) on vCPU {}: \

@@ -47,7 +47,8 @@ fn device_table() -> &'static [AtomicU64; 512] {
     unsafe { &kernel_device_table }
 }
 
-fn publish() {
+/// Makes changed entries of tables visible to the walker of this CPU.
+pub fn publish() {
     // SAFETY: barriers: the table walker sees the entries.
     unsafe { asm!("dsb ishst", "isb", options(nostack)) };
 }

@@ -10,6 +10,7 @@ pub mod mmio;
 pub mod mmu;
 pub mod psci;
 pub mod selfcheck;
+pub mod shadow;
 pub mod task;
 pub mod tree;
 pub mod uart;

@@ -3,6 +3,7 @@
 mod messaging;
 mod micro;
 mod odometer;
+mod readv;
 mod reset;
 mod selftest;
 mod simple;
@@ -25,6 +26,7 @@ pub fn run(load: Load, mut arena: Arena) -> bool {
         Load::Reset { n } => reset::run(n),
         Load::Syscall(parameters) => syscall::run(&parameters, &mut arena),
         Load::StackTrace(parameters) => stacktrace::run(&parameters),
+        Load::Readv(parameters) => readv::run(&parameters, &mut arena),
         Load::SelfTest { end } => selftest::run(end),
     }
 }

@@ -8,6 +8,7 @@ mod micro_table;
 mod native;
 mod own_guest;
 mod quantities;
+mod readv;
 mod setups;
 mod stacktrace;
 mod syscall;
@@ -91,7 +92,7 @@ pub struct BenchArgs {
     /// How often each guest runs hackbench
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
-    /// Null calls (syscall) [default: 1000000]; calls of each tree (stacktrace) [default: 10000]
+    /// Null calls (syscall) [default: 1000000]; calls of each tree (stacktrace), vectored reads (readv) [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     pub calls: Option<u32>,
     /// Write the data to this file as JSON
@@ -118,6 +119,8 @@ pub enum Kind {
     Syscall,
     /// Stack traces by frame pointers and by a shadow call stack (E2)
     Stacktrace,
+    /// Vectored reads of single bytes under shadow memory (E3)
+    Readv,
 }
 
 /// How the emulator runs its CPUs.
@@ -162,6 +165,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         Kind::Native => native::run(args)?,
         Kind::Syscall => syscall::run(args)?,
         Kind::Stacktrace => stacktrace::run(args)?,
+        Kind::Readv => readv::run(args)?,
     };
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&data).context("writing JSON")? + "\n";

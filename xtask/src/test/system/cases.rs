@@ -313,7 +313,7 @@ fn life() -> Vec<Case> {
 }
 
 /// The guest's loads that the other cases don't run, small: each checks its own results.
-fn loads() -> [Case; 2] {
+fn loads() -> [Case; 3] {
     let calls = |name: &str| vm(name, 1, "load=syscall n=5000 pad=100", "");
     let both = [calls("one"), calls("other")];
     let calls = Case::scenario("load-syscall", scenario("cpus = 1", "", &both))
@@ -326,7 +326,10 @@ fn loads() -> [Case; 2] {
     ];
     let traces =
         Case::scenario("load-stacktrace", scenario("cpus = 1", "", &traces)).expect(runs_well).quick();
-    [calls, traces]
+    let reads = ["off", "full", "page"]
+        .map(|checking| vm(checking, 1, &format!("load=readv n=20 checking={checking}"), ""));
+    let reads = Case::scenario("load-readv", scenario("cpus = 1", "", &reads)).expect(runs_well).quick();
+    [calls, traces, reads]
 }
 
 /// Our own guest without a hypervisor.

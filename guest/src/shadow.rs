@@ -1,0 +1,101 @@
+//! The `readv` load's logic: shadow bytes, and where its buffers lie (E3).
+
+use crate::arguments::number;
+
+/// Buffers of a vectored read, of a byte each.
+pub const BUFFERS: usize = 1024;
+
+/// Where buffer `i` lies within its page of buffers.
+pub const fn buffer(i: usize) -> usize {
+    (31 * i) % BUFFERS
+}
+
+/// What a shadow byte says of an access of `bytes` at `address`: 0, all eight bytes may be used; 1 to 7, the first so many; else none.
+pub const fn allows(shadow: u8, address: usize, bytes: usize) -> bool {
+    shadow == 0 || (shadow < 8 && address % 8 + bytes <= shadow as usize)
+}
+
+/// How accesses are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checking {
+    /// Not at all.
+    Off,
+    /// By a shadow that exists in full.
+    Full,
+    /// By a shadow whose pages are mapped when they are first needed.
+    Page,
+}
+
+impl Checking {
+    /// All of them.
+    pub const ALL: [Checking; 3] = [Checking::Off, Checking::Full, Checking::Page];
+
+    /// The name in bootargs and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Checking::Off => "off",
+            Checking::Full => "full",
+            Checking::Page => "page",
+        }
+    }
+}
+
+/// The load's parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readv {
+    /// How accesses are checked.
+    pub checking: Checking,
+    /// Vectored reads.
+    pub n: u32,
+}
+
+impl Default for Readv {
+    fn default() -> Self {
+        Readv { checking: Checking::Off, n: 300_000 }
+    }
+}
+
+impl Readv {
+    /// Sets one parameter; the result is as that of `arguments::set`.
+    pub fn set(&mut self, key: &str, value: &str) -> Option<&'static str> {
+        match key {
+            "n" => return number(value, 1, 100_000_000, "1 to 100000000", &mut self.n),
+            "checking" => match Checking::ALL.into_iter().find(|checking| checking.name() == value) {
+                Some(checking) => self.checking = checking,
+                None => return Some("off, full or page"),
+            },
+            _ => return Some(""),
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::arguments::Load;
+
+    use super::*;
+
+    #[test]
+    fn every_byte_of_the_page_is_one_buffer() {
+        let mut seen = [false; BUFFERS];
+        (0..BUFFERS).for_each(|i| assert!(!core::mem::replace(&mut seen[buffer(i)], true)));
+        assert_eq!((buffer(0), buffer(1), buffer(34)), (0, 31, 30));
+    }
+
+    #[test]
+    fn a_shadow_byte_covers_the_first_bytes_of_eight() {
+        assert!(allows(0, 0x1007, 1) && allows(0, 0x1000, 8));
+        assert!(allows(5, 0x1004, 1) && !allows(5, 0x1005, 1) && !allows(5, 0x1004, 2));
+        assert!(!allows(0xff, 0x1000, 1) && !allows(8, 0x1000, 1));
+    }
+
+    #[test]
+    fn parameters_are_read_and_wrong_ones_named() {
+        assert_eq!(Load::parse("load=readv"), Ok(Load::Readv(Readv::default())));
+        let expected = Readv { checking: Checking::Page, n: 5 };
+        assert_eq!(Load::parse("load=readv checking=page n=5"), Ok(Load::Readv(expected)));
+        let message = Load::parse("load=readv checking=on").unwrap_err().to_string();
+        assert!(message.contains("off, full or page"), "{message}");
+    }
+}
