@@ -148,8 +148,8 @@ pub enum LoadName {
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     interrupt::watch()?;
     ensure!(
-        args.calls.is_none() || matches!(args.kind, Kind::Syscall | Kind::Stacktrace),
-        "--calls is for `bench syscall` and `bench stacktrace`"
+        args.calls.is_none() || matches!(args.kind, Kind::Syscall | Kind::Stacktrace | Kind::Readv),
+        "--calls is for `bench syscall`, `stacktrace` and `readv`"
     );
     for path in [&args.json, &args.logs].into_iter().flatten() {
         writable(path)?;
