@@ -2,7 +2,7 @@
 //!
 //! See `docs/linux-guests.md`.
 
-mod cpio;
+pub mod cpio;
 mod initramfs;
 mod libraries;
 mod packages;

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
+use super::bug;
 use super::case::{Case, Outcome};
 use super::cases::{MESSAGING, scenario, vm};
 use super::expect::{adds_up, all_ended, guests_are_content, occurs, runs_well, says, vm_failed};
@@ -12,7 +13,7 @@ use crate::matrix::judge;
 /// All of them.
 pub fn all() -> Vec<Case> {
     let mut cases = own_guests();
-    cases.extend([kernels(), hotplug(), panics()]);
+    cases.extend([kernels(), hotplug(), panics(), bug::case()]);
     cases
 }
 
@@ -49,7 +50,7 @@ fn own_guests() -> Vec<Case> {
 }
 
 /// The VM has started again so often.
-fn restarted(name: &'static str, times: u64) -> impl Fn(&Outcome<'_>) -> Result<()> {
+pub fn restarted(name: &'static str, times: u64) -> impl Fn(&Outcome<'_>) -> Result<()> {
     move |outcome| {
         let mut records = outcome.captured.reports.iter().rev();
         let record = records.find(|record| record["kind"] == "vm" && record["vm"] == name);
@@ -60,7 +61,7 @@ fn restarted(name: &'static str, times: u64) -> impl Fn(&Outcome<'_>) -> Result<
 }
 
 /// A `[[vm]]` with one of Debian's kernels.
-fn guest(name: &str, vcpus: u32, memory: u32, suffix: &str, more: &str, bootargs: &str) -> String {
+pub fn guest(name: &str, vcpus: u32, memory: u32, suffix: &str, more: &str, bootargs: &str) -> String {
     format!(
         "[[vm]]\nname = \"{name}\"\nvcpus = {vcpus}\nmemory = \"{memory}M\"\nkernel = \"vmlinuz{suffix}\"\n\
          initrd = \"initramfs{suffix}\"\n{more}\nbootargs = '{bootargs}'\n"

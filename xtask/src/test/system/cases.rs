@@ -361,6 +361,7 @@ mod tests {
         for (name, bytes) in FILES {
             std::fs::write(directory.path().join(name), bytes).expect("written");
         }
+        std::fs::write(directory.path().join(crate::test::system::bug::FILE), [0; 64]).expect("written");
         for name in ["vmlinuz", "initramfs"] {
             std::fs::write(directory.path().join(name), [0; 64]).expect("written");
             for release in crate::linux::Release::ALL {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, anyhow};
 
 use super::case::{Boots, Case, Emulator, Ends, Level, Outcome};
-use super::{device_tree, el3};
+use super::{bug, device_tree, el3};
 use crate::audit::Record;
 use crate::audit::compare::Comparison;
 use crate::audit::plugin::Plugin;
@@ -169,6 +169,9 @@ impl Bench {
                     let packages = linux::packages(Release::default())?;
                     symlink(&packages.kernel, scratch.join("vmlinuz"))?;
                     symlink(&packages.initrd, scratch.join("initramfs"))?;
+                    if text.contains(bug::FILE) {
+                        fs::write(scratch.join(bug::FILE), bug::module(&fs::read(&packages.initrd)?)?)?;
+                    }
                 }
                 let mut scenario = Scenario::load(&file, &|| Ok(Arc::clone(&self.guest)))?;
                 if let Some(spoil) = case.spoil {

@@ -5,6 +5,7 @@
 
 mod audit;
 mod breadth;
+mod bug;
 mod case;
 mod cases;
 mod device_tree;
