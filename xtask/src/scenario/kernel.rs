@@ -8,6 +8,8 @@ use crate::image::{flatten, header};
 
 /// The largest kernel that is unpacked; a damaged length must not fill the memory.
 const MAX_BYTES: u64 = 512 << 20;
+/// No kernel says that it takes more than this.
+const MAX_IMAGE: u64 = 4 << 30;
 
 /// How a kernel says where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +56,7 @@ pub fn parse(file: &[u8]) -> Result<Kernel> {
         let flat = flatten::flatten(&bytes)?;
         // An `Image` that still has its ELF file around it goes where its header says.
         if let Some(header) = header::read(&flat.bytes).filter(|_| flat.entry == flat.load) {
-            let memory_bytes = header.image_size.max(flat.memory_bytes);
+            let memory_bytes = image_bytes(&header, flat.memory_bytes)?;
             return Ok(Kernel { bytes: flat.bytes, memory_bytes, format: Format::Image(header) });
         }
         // A bundle has no other word for zeroed data than zeroes, and nothing may be placed there.
@@ -67,10 +69,18 @@ pub fn parse(file: &[u8]) -> Result<Kernel> {
     let length = bytes.len() as u64;
     Ok(match header::read(&bytes) {
         Some(header) => {
-            Kernel { bytes, memory_bytes: header.image_size.max(length), format: Format::Image(header) }
+            let memory_bytes = image_bytes(&header, length)?;
+            Kernel { bytes, memory_bytes, format: Format::Image(header) }
         }
         None => Kernel { bytes, memory_bytes: length, format: Format::Raw },
     })
+}
+
+/// Bytes that an `Image` takes in memory: what its header says, and no less than there is of it.
+fn image_bytes(header: &header::ImageHeader, there: u64) -> Result<u64> {
+    let size = header.image_size;
+    ensure!(size <= MAX_IMAGE, "its header's image_size is {size:#x} bytes: the Image is damaged, or none");
+    Ok(size.max(there))
 }
 
 /// Unpacks one layer of compression, if there is one.

@@ -87,3 +87,11 @@ fn damaged_and_unknown_files_say_what_they_are() {
     assert!(message(b"MZ\0\0zimg").contains("cut off"));
     assert!(message(b"\x7fELF junk").contains("ELF"));
 }
+
+#[test]
+fn a_header_that_cannot_be_is_named() {
+    let mut bytes = image();
+    bytes[16..24].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
+    let error = parse(&bytes).unwrap_err().to_string();
+    assert!(error.contains("image_size is 0x7fffffffffffffff"), "{error}");
+}
