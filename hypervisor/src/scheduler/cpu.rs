@@ -5,11 +5,12 @@ use super::timers::Timers;
 use crate::arch::{self, context::FaultArea};
 use crate::ids::CpuId;
 use crate::memory::address::Pa;
+use crate::platform::options::DebugFault;
 use crate::stats::{CpuStats, TlbStats};
 use crate::sync::Mutex;
 use crate::system::System;
 use crate::vm::{Vcpu, Vm};
-use crate::vmid::CpuSlot;
+use crate::vmid::{Covers, CpuSlot};
 use core::cell::{Cell, RefCell};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -129,6 +130,18 @@ impl Cpu {
             mark: Cell::new(0),
             timers: RefCell::new(Timers::new(vcpus)),
         }
+    }
+
+    /// Tells the ghost of the TLBs, if there is one, what this CPU is about to invalidate.
+    pub fn ghost_forgets(&self, covers: Covers) {
+        if let Some(ghost) = &self.system.ghost {
+            ghost.forget(self.shared.id, covers);
+        }
+    }
+
+    /// Whether invalidations that the VMID allocator asks for are left out, to see what becomes of that (`debug.fault=no-tlbi`).
+    pub fn leaves_tlbis_out(&self) -> bool {
+        self.system.options.fault == Some(DebugFault::NoTlbi)
     }
 
     /// This CPU's time is accounted up to `now`, and what follows belongs to no exit.

@@ -125,6 +125,13 @@ impl CpuSlot {
         &self.known[id.index() as usize % KNOWN]
     }
 
+    /// The CPU may enter under this id without asking, and hasn't yet. By the lock's holder.
+    pub(super) fn remember(&self, id: Id) {
+        let known = self.known(id);
+        known.id.store(id.0, Relaxed);
+        known.seen.set(0);
+    }
+
     /// Counts a local TLB invalidation (`tlbi vmalle1`) that the slot's own CPU made, as between two vCPUs of
     /// one VM that run in turn on it.
     #[inline(always)]

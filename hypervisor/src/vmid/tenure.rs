@@ -166,9 +166,7 @@ impl<H: TlbHardware> Holder<'_, H> {
     fn by_pinned(&mut self, slot: &CpuSlot, id: Id) -> (Id, Stale) {
         self.events.unchanged.increment();
         if self.shared.tenures.load(Relaxed) {
-            let known = slot.known(id);
-            known.id.store(id.0, Relaxed);
-            known.seen.set(0);
+            slot.remember(id);
         }
         (id, Stale::Nothing)
     }
@@ -209,9 +207,7 @@ impl<H: TlbHardware> Holder<'_, H> {
         tenure.used.insert(slot.cpu);
         tenure.last = slot.cpu;
         self.pool.tenures.order.touch(id.index());
-        let known = slot.known(id);
-        known.id.store(id.0, Relaxed);
-        known.seen.set(0);
+        slot.remember(id);
         stale
     }
 

@@ -4,7 +4,6 @@ use super::{read_sysreg, write_sysreg};
 use crate::ids::{CpuId, Vmid};
 use crate::memory::address::{Ipa, Pa};
 use crate::memory::stage2::Stage2Tlb;
-use crate::platform::options::DebugFault;
 use crate::stats::{Invalidation, TlbStats};
 use crate::vmid::{Covers, VmidCell};
 use core::arch::asm;
@@ -22,22 +21,9 @@ fn stats() -> &'static TlbStats {
     &super::this_cpu().shared.tlb
 }
 
-/// Tells the ghost of the TLBs, if there is one, what is about to be invalidated.
-fn forget(covers: Covers) {
-    let cpu = super::this_cpu();
-    if let Some(ghost) = &cpu.system.ghost {
-        ghost.forget(cpu.shared.id, covers);
-    }
-}
-
-/// The same of an invalidation by VMID: the one that VTTBR_EL2 holds counts, not the one that it should hold.
+/// Tells the ghost of the TLBs of an invalidation by VMID: the one that VTTBR_EL2 holds counts, not the one that it should hold.
 fn forget_held(covers: fn(Vmid) -> Covers) {
-    forget(covers(Vmid((read_sysreg!("vttbr_el2") >> 48) as u16)));
-}
-
-/// Whether invalidations that the allocator asks for are left out, to see what becomes of that (`debug.fault=no-tlbi`).
-fn left_out() -> bool {
-    super::this_cpu().system.options.fault == Some(DebugFault::NoTlbi)
+    super::this_cpu().ghost_forgets(covers(Vmid((read_sysreg!("vttbr_el2") >> 48) as u16)));
 }
 
 /// Waits until what was written to system registers is in effect, and earlier table walks that they would affect are done.
@@ -49,7 +35,7 @@ pub fn isb() {
 
 /// Invalidates all stage-1 and stage-2 entries of all VMIDs, on every CPU.
 pub fn invalidate_all_guests() {
-    forget(Covers::All);
+    super::this_cpu().ghost_forgets(Covers::All);
     // SAFETY: invalidation only makes later accesses walk again.
     unsafe {
         asm!(
@@ -124,13 +110,13 @@ pub struct GuestTlb;
 
 impl crate::vmid::TlbHardware for GuestTlb {
     fn invalidate_all(&self) {
-        if !left_out() {
+        if !super::this_cpu().leaves_tlbis_out() {
             invalidate_all_guests();
         }
     }
 
     fn invalidate_vmids(&self, vmids: &[Vmid]) {
-        if left_out() {
+        if super::this_cpu().leaves_tlbis_out() {
             return;
         }
         let parked = read_sysreg!("vttbr_el2");
@@ -153,17 +139,17 @@ impl crate::vmid::TlbHardware for GuestTlb {
     }
 
     fn invalidate_all_here(&self) {
-        if left_out() {
+        if super::this_cpu().leaves_tlbis_out() {
             return;
         }
-        forget(Covers::AllHere);
+        super::this_cpu().ghost_forgets(Covers::AllHere);
         // SAFETY: as above.
         unsafe { asm!("tlbi alle1", "dsb nsh", "isb", options(nostack, preserves_flags)) }
         stats().count(Invalidation::Alle1, 1);
     }
 
     fn invalidate_vmid_here(&self, vmid: Vmid) {
-        if left_out() {
+        if super::this_cpu().leaves_tlbis_out() {
             return;
         }
         under(vmid, || {

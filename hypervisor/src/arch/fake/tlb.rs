@@ -4,7 +4,6 @@ use super::{counter, here, machine, step};
 use crate::ids::{CpuId, VcpuIndex, VmId, Vmid};
 use crate::memory::address::{Ipa, Pa};
 use crate::memory::stage2::Stage2Tlb;
-use crate::platform::options::DebugFault;
 use crate::vmid::{Covers, TlbHardware, VmidCell};
 use std::collections::HashMap;
 
@@ -77,55 +76,42 @@ pub fn invalidate_sibling() {
 }
 
 /// See the real one.
-fn forget(covers: Covers) {
-    let cpu = super::this_cpu();
-    if let Some(ghost) = &cpu.system.ghost {
-        ghost.forget(cpu.shared.id, covers);
-    }
-}
-
-/// See the real one.
-fn left_out() -> bool {
-    super::this_cpu().system.options.fault == Some(DebugFault::NoTlbi)
-}
-
-/// See the real one.
 pub struct GuestTlb;
 
 impl TlbHardware for GuestTlb {
     fn invalidate_all(&self) {
-        if left_out() {
+        if super::this_cpu().leaves_tlbis_out() {
             return;
         }
-        forget(Covers::All);
+        super::this_cpu().ghost_forgets(Covers::All);
         step();
         machine().tlbs().forget_all();
     }
 
     fn invalidate_vmids(&self, vmids: &[Vmid]) {
-        if left_out() {
+        if super::this_cpu().leaves_tlbis_out() {
             return;
         }
-        vmids.iter().for_each(|&vmid| forget(Covers::Vmid(vmid)));
+        vmids.iter().for_each(|&vmid| super::this_cpu().ghost_forgets(Covers::Vmid(vmid)));
         step();
         vmids.iter().for_each(|&vmid| machine().tlbs().forget(vmid));
     }
 
     fn invalidate_all_here(&self) {
-        if left_out() {
+        if super::this_cpu().leaves_tlbis_out() {
             return;
         }
-        forget(Covers::AllHere);
+        super::this_cpu().ghost_forgets(Covers::AllHere);
         step();
         let index = here(|here| here.index.get());
         machine().tlbs().forget_here(index, None);
     }
 
     fn invalidate_vmid_here(&self, vmid: Vmid) {
-        if left_out() {
+        if super::this_cpu().leaves_tlbis_out() {
             return;
         }
-        forget(Covers::VmidHere(vmid));
+        super::this_cpu().ghost_forgets(Covers::VmidHere(vmid));
         step();
         let index = here(|here| here.index.get());
         machine().tlbs().forget_here(index, Some(vmid));
