@@ -93,6 +93,15 @@ fn modules(root: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
     Ok(found)
 }
 
+/// One of [`MODULES`] of the kernel unpacked in `root`.
+///
+/// # Errors
+/// The kernel doesn't have it as a module.
+pub fn module(root: &Path, wanted: &str) -> Result<Vec<u8>> {
+    let found = modules(root)?.into_iter().find(|(name, _)| *name == wanted);
+    found.map(|(_, module)| module).with_context(|| format!("no module {wanted} in {}", root.display()))
+}
+
 /// All files below a directory; none if there is no such directory.
 fn files_below(directory: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {

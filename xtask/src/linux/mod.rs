@@ -2,8 +2,8 @@
 //!
 //! See `docs/linux-guests.md`.
 
-pub mod cpio;
-mod initramfs;
+mod cpio;
+pub mod initramfs;
 mod libraries;
 mod packages;
 mod release;
@@ -101,7 +101,7 @@ fn append_words(work: &str) -> String {
 /// # Errors
 /// As [`packages()`].
 pub fn guest(load: &Hackbench, release: Release) -> Result<LinuxGuest> {
-    let Packages { kernel, initrd, description } = packages(release)?;
+    let Packages { kernel, initrd, description, .. } = packages(release)?;
     Ok(LinuxGuest {
         kernel,
         initrd,

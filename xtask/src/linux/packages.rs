@@ -25,6 +25,8 @@ pub struct Packages {
     pub initrd: PathBuf,
     /// Packages with their versions.
     pub description: String,
+    /// Where the kernel's package is unpacked.
+    pub root: PathBuf,
 }
 
 /// Finds what was fetched before, or fetches it.
@@ -57,7 +59,7 @@ pub fn ensure(release: Release) -> Result<Packages> {
     // Made anew each time (it takes some milliseconds), so that a change of ours is never missed.
     let initrd = own.join("initramfs.cpio");
     replace(&initrd, &initramfs::build(&dir.join("root"), &root)?)?;
-    Ok(Packages { kernel, initrd, description })
+    Ok(Packages { kernel, initrd, description, root })
 }
 
 /// Sees to it that a kernel's package, and `more`, are unpacked in `own`/root; returns names and versions. Package lists

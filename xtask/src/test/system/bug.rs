@@ -1,6 +1,6 @@
 //! A guest's kernel meets a BUG: Debian's kernels have nothing that could be asked to do that, so one of their modules is changed to.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use super::breadth::{guest, restarted};
@@ -8,11 +8,12 @@ use super::case::Case;
 use super::cases::{MESSAGING, scenario, vm};
 use super::expect::says;
 use super::linux::linux_case;
+use crate::linux::{Packages, initramfs};
 
 /// The file that a scenario finds the module as.
 pub const FILE: &str = "bug.ko";
 /// The module that is changed: one that does nothing when nobody uses it.
-const MODULE: &str = "lib/modules/failover.ko";
+const MODULE: &str = "failover";
 /// `brk #0x800`: Linux' BUG on arm64 (arch/arm64/include/asm/brk-imm.h).
 const BUG: [u8; 4] = 0xd421_0000u32.to_le_bytes();
 /// Where in the module's first function: behind what the tracer may rewrite, before anything that branches.
@@ -42,12 +43,12 @@ pub fn case() -> Case {
         .expect(restarted("talk", 0))
 }
 
-/// The module, taken from an initramfs.
+/// The module, changed.
 ///
 /// # Errors
 /// It isn't there, or not what a module is.
-pub fn module(initramfs: &[u8]) -> Result<Vec<u8>> {
-    let mut module = file(initramfs, MODULE)?.to_vec();
+pub fn module(packages: &Packages) -> Result<Vec<u8>> {
+    let mut module = initramfs::module(&packages.root, MODULE)?;
     let elf = object::File::parse(&*module).context("reading the module")?;
     let init = elf.symbols().find(|symbol| symbol.name() == Ok("init_module")).context("no init_module")?;
     let section = init.section_index().context("init_module is in no section")?;
@@ -61,47 +62,4 @@ pub fn module(initramfs: &[u8]) -> Result<Vec<u8>> {
         module[end..].fill(0);
     }
     Ok(module)
-}
-
-/// A file of an archive in the format "newc" (Linux, Documentation/driver-api/early-userspace/buffer-format.rst).
-fn file<'a>(mut archive: &'a [u8], wanted: &str) -> Result<&'a [u8]> {
-    const HEADER: usize = 110;
-    loop {
-        ensure!(archive.starts_with(b"070701"), "{wanted} isn't in the archive");
-        let field = |index: usize| -> Result<usize> {
-            let digits = archive.get(6 + 8 * index..14 + 8 * index).context("the archive is cut off")?;
-            Ok(usize::from_str_radix(str::from_utf8(digits)?, 16)?)
-        };
-        let (size, name_size) = (field(6)?, field(11)?);
-        let data = (HEADER + name_size).next_multiple_of(4);
-        let next = (data + size).next_multiple_of(4);
-        let (Some(name), Some(bytes)) =
-            (archive.get(HEADER..HEADER + name_size), archive.get(data..data + size))
-        else {
-            bail!("the archive is cut off")
-        };
-        if name.strip_suffix(&[0]) == Some(wanted.as_bytes()) {
-            return Ok(bytes);
-        }
-        archive = archive.get(next..).unwrap_or_default();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::linux::cpio::Archive;
-
-    #[test]
-    fn a_file_is_found_in_an_archive() {
-        let mut archive = Archive::default();
-        archive.directory("lib").expect("added");
-        archive.file("lib/a", 0o644, b"seven b").expect("added");
-        archive.file("lib/ab", 0o644, b"the other").expect("added");
-        let archive = archive.finish().expect("finished");
-        assert_eq!(file(&archive, "lib/ab").expect("there"), b"the other");
-        assert!(file(&archive, "lib/b").unwrap_err().to_string().contains("isn't in"));
-        assert!(file(&archive[..100], "lib/a").is_err());
-        assert!(module(&archive).is_err());
-    }
 }

@@ -170,7 +170,7 @@ impl Bench {
                     symlink(&packages.kernel, scratch.join("vmlinuz"))?;
                     symlink(&packages.initrd, scratch.join("initramfs"))?;
                     if text.contains(bug::FILE) {
-                        fs::write(scratch.join(bug::FILE), bug::module(&fs::read(&packages.initrd)?)?)?;
+                        fs::write(scratch.join(bug::FILE), bug::module(&packages)?)?;
                     }
                 }
                 let mut scenario = Scenario::load(&file, &|| Ok(Arc::clone(&self.guest)))?;
