@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::quantities::{ALLOCATOR, GHOST, ticks_are_instructions};
+use super::quantities::{ALLOCATOR, GHOST, Quantity, ticks_are_instructions};
 use super::table::{reason, reasons, signs};
 use super::trial::Trial;
 use super::vmid::{Outcome, Row};
@@ -96,11 +96,7 @@ fn row(outcome: &Outcome, row: &Row) -> Value {
         .map(|name| (name.clone(), json!(mean(&|trial| reason(trial, name)))))
         .collect();
     let exits: u64 = by_reason.values().filter_map(Value::as_u64).sum();
-    let mut vmid: Map<String, Value> = ALLOCATOR
-        .iter()
-        .chain(GHOST)
-        .map(|quantity| (quantity.key.into(), json!(mean(&quantity.of))))
-        .collect();
+    let mut vmid = quantities(|quantity| mean(&quantity.of));
     vmid["schedule_ins"] = json!(vmid["fast"].as_u64().unwrap_or(0) + vmid["slow"].as_u64().unwrap_or(0));
     let instructions = ticks_are_instructions(outcome.launch.machine.deterministic, boot(outcome).counter_hz)
         .then(|| vmid["slow_ticks"].clone());
@@ -139,15 +135,17 @@ fn row(outcome: &Outcome, row: &Row) -> Value {
     })
 }
 
+/// What `value` says of each quantity of the allocator and of its ghost.
+fn quantities(value: impl Fn(&Quantity) -> u64) -> Map<String, Value> {
+    let all = ALLOCATOR.iter().chain(GHOST);
+    all.map(|quantity| (quantity.key.into(), json!(value(quantity)))).collect()
+}
+
 /// One trial's own numbers.
 fn trial(trial: &Trial) -> Value {
     let by_reason: Map<String, Value> =
         trial.exits.by_reason.iter().map(|(name, reason)| (name.clone(), json!(reason.count))).collect();
-    let vmid: Map<String, Value> = ALLOCATOR
-        .iter()
-        .chain(GHOST)
-        .map(|quantity| (quantity.key.into(), json!((quantity.of)(trial))))
-        .collect();
+    let vmid = quantities(|quantity| (quantity.of)(trial));
     json!({
         "time_s": trial.time_s,
         "exits": { "total": trial.exits.total, "by_reason": by_reason },

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::qemu::capture::capture;
 use crate::qemu::{Boot, Launch};
 use crate::report::statistics::Sample;
-use crate::report::table::{Table, grouped};
+use crate::report::table::{Table, grouped, with_error};
 use crate::{fit, image, paths, run};
 
 /// Trials where none are asked for.
@@ -103,18 +103,14 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
 
 /// The table.
 fn text(setup: &Setup, times: &[Sample; 2], exits: &Sample, trials: u32) -> String {
-    let spread = |sample: &Sample, digits: usize| match sample.standard_error() {
-        Some(error) => format!("{:.digits$} ± {error:.digits$}", sample.mean()),
-        None => format!("{:.digits$}", sample.mean()),
-    };
     let mut table = Table::new(["", "hackbench, ms (emulated)", "difference", "exits"]);
-    table.row([NAMES[0], &spread(&times[0], 2), "", ""]);
+    table.row([NAMES[0], &with_error(&times[0], 2), "", ""]);
     let difference = times[1].difference(&times[0]).map_or_else(String::new, |percent| {
         let same = times[1].overlaps(&times[0]) == Some(true);
         let says = if same { "no difference " } else { "" };
         format!("{says}({percent:+.2} %)")
     });
-    table.row([NAMES[1].into(), spread(&times[1], 2), difference, grouped(exits.mean())]);
+    table.row([NAMES[1].into(), with_error(&times[1], 2), difference, grouped(exits.mean())]);
     format!(
         "{}\n\n{table}\n{trials} trials of each, in turn; times: mean ± standard error of the trials' means; exits: of a whole run, its boot \
          too; \"no difference\": the intervals overlap",

@@ -9,7 +9,7 @@ use super::own_guest::OwnGuest;
 use super::{BenchArgs, json};
 use crate::progress::Progress;
 use crate::report::statistics::Sample;
-use crate::report::table::{Table, percent};
+use crate::report::table::{Table, percent, with_error};
 
 /// Null calls where none are asked for. The published runs had 10,000,000.
 const CALLS: u32 = 1_000_000;
@@ -100,10 +100,6 @@ fn text(rows: &[Row], deterministic: bool, trials: u32) -> String {
             .left(2);
     for row in rows {
         let off = rows.iter().find(|other| other.call == row.call && other.isolation == "off");
-        let cost = match row.cost.standard_error() {
-            Some(error) => format!("{:.1} ± {error:.1}", row.cost.mean()),
-            None => format!("{:.1}", row.cost.mean()),
-        };
         let first = row.isolation == "off";
         let extra = off.filter(|_| !first).map(|off| row.cost.mean() - off.cost.mean());
         let published = ["off", "on"].iter().position(|name| row.call == "null" && row.isolation == *name);
@@ -112,7 +108,7 @@ fn text(rows: &[Row], deterministic: bool, trials: u32) -> String {
             row.call.clone(),
             row.isolation.clone(),
             row.n.to_string(),
-            cost,
+            with_error(&row.cost, 1),
             extra.map_or_else(String::new, |extra| format!("{extra:+.1}")),
             if first { String::new() } else { percent(off.and_then(|off| row.cost.difference(&off.cost))) },
             published.map_or_else(String::new, |at| format!("{:.4}", PUBLISHED_US[at])),

@@ -8,7 +8,7 @@ use super::trial::Trial;
 use super::vmid::{Outcome, Row};
 use crate::fit::short_hash;
 use crate::report::statistics::Sample;
-use crate::report::table::{Table, grouped, percent};
+use crate::report::table::{Table, grouped, percent, with_error};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -163,15 +163,6 @@ pub fn reasons(rows: &[Row]) -> BTreeSet<String> {
 /// Exits of one reason in a trial.
 pub fn reason(trial: &Trial, name: &str) -> u64 {
     trial.exits.by_reason.get(name).map_or(0, |reason| reason.count)
-}
-
-/// `mean ± standard error`.
-fn with_error(sample: &Sample, digits: usize) -> String {
-    let number = |value: f64| if digits == 0 { grouped(value) } else { format!("{value:.digits$}") };
-    match sample.standard_error() {
-        Some(error) => format!("{} ± {}", number(sample.mean()), number(error)),
-        None => number(sample.mean()),
-    }
 }
 
 /// The relative deviation.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::statistics::Sample;
+
 /// A table: a head, and rows of as many cells. The first columns are flush left, the others flush right.
 #[derive(Debug, Clone)]
 pub struct Table {
@@ -68,6 +70,15 @@ pub fn grouped(number: f64) -> String {
         text.push(digit);
     }
     if number < 0.0 && digits != "0" { format!("-{text}") } else { text }
+}
+
+/// `mean ± standard error`, the mean alone where there is no error; with so many digits after the point, in groups of three where there are none.
+pub fn with_error(sample: &Sample, digits: usize) -> String {
+    let number = |value: f64| if digits == 0 { grouped(value) } else { format!("{value:.digits$}") };
+    match sample.standard_error() {
+        Some(error) => format!("{} ± {}", number(sample.mean()), number(error)),
+        None => number(sample.mean()),
+    }
 }
 
 /// A difference in per cent with its sign; a dash where there is none to be had.
