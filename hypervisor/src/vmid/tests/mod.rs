@@ -1,4 +1,4 @@
-//! Tests of the allocator on the host. The concurrent ones are in `hypervisor/tests/loom_vmid.rs`.
+//! Tests of the allocator on the host. The concurrent ones are in `hypervisor/tests/loom_vmid`.
 
 mod comparison;
 mod machine;
@@ -8,3 +8,4 @@ mod properties;
 mod recorder;
 mod rules;
 mod simulator;
+mod tlbs;

@@ -1,8 +1,8 @@
 //! VMIDs that belong to one VM for good. `properties` has random schedules with some.
 
-use super::machine::Fault;
 use super::properties::{Action, CPUS, Pool, VMS, configs, run};
 use super::recorder::{Op, Recorder};
+use super::tlbs::Fault;
 use crate::ids::{CpuId, Vmid};
 use crate::vmid::{Allocator, Policy, PoolError, VmidCell};
 

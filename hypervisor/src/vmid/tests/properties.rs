@@ -1,6 +1,7 @@
 //! Random schedules of the real allocator over software TLBs.
 
-use super::machine::{Broken, Fault, Machine};
+use super::machine::{Broken, Machine};
+use super::tlbs::Fault;
 use crate::vmid::{Config, Flush, Policy, Victim};
 use proptest::collection::vec;
 use proptest::prelude::*;
