@@ -2,6 +2,7 @@
 //!
 //! With `-tool` each message comes between `@!@!@STARTMSG code:severity @!@!@` and `@!@!@ENDMSG code @!@!@`.
 
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
@@ -63,7 +64,11 @@ pub fn check(tlc: &Tlc, task: &Task, directory: &Path) -> Result<Verdict> {
     let file = directory.join(format!("{}.cfg", task.module));
     std::fs::write(&file, &task.configuration).with_context(|| format!("writing {}", file.display()))?;
     let mut java = Command::new(&tlc.java);
-    java.arg(format!("-Xmx{}m", task.memory))
+    // TLC writes its standard modules there under their own names, each time it starts: two that run at once must not do so over each other.
+    let mut own = OsString::from("-Djava.io.tmpdir=");
+    own.push(directory);
+    java.arg(own)
+        .arg(format!("-Xmx{}m", task.memory))
         .args(["-XX:+UseParallelGC", "-XX:ParallelGCThreads=2"])
         // What runs for seconds takes less CPU without the second compiler.
         .args((!task.long).then_some("-XX:TieredStopAtLevel=1"))
