@@ -7,6 +7,7 @@ use core::fmt;
 
 use crate::carrier::{Kind, LEAST_CAPACITY};
 use crate::messaging::{Messaging, Mode};
+use crate::pipes::Pipes;
 use crate::shadow::Readv;
 use crate::stacktrace::StackTrace;
 use crate::syscall::Syscall;
@@ -54,6 +55,8 @@ pub enum Load {
     Syscall(Syscall),
     /// Vectored reads under shadow memory.
     Readv(Readv),
+    /// Pipes opened and closed under shadow memory.
+    Pipes(Pipes),
     /// Stack traces in a call tree.
     StackTrace(StackTrace),
     /// Checks of the machine beneath.
@@ -207,7 +210,8 @@ pub enum ArgumentError<'a> {
     TooManyTasks,
 }
 
-const LOADS: &str = "messaging, micro, idle, spin, yield, tick, reset, syscall, readv, stacktrace, selftest";
+const LOADS: &str =
+    "messaging, micro, idle, spin, yield, tick, reset, syscall, readv, pipes, stacktrace, selftest";
 
 impl fmt::Display for ArgumentError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -257,6 +261,7 @@ impl Load {
             "reset" => (Load::Reset { n: 100 }, "n"),
             "syscall" => (Load::Syscall(Syscall::default()), "isolation, call, n, pad"),
             "readv" => (Load::Readv(Readv::default()), "checking, n"),
+            "pipes" => (Load::Pipes(Pipes::default()), "pipes, n, checking, poisoned, allocator"),
             "stacktrace" => (Load::StackTrace(StackTrace::default()), "n, depth, work, pauth"),
             "selftest" => (Load::SelfTest { end: End::Off }, "end"),
             _ => return Err(ArgumentError::UnknownLoad(name)),
@@ -283,6 +288,7 @@ fn set(load: &mut Load, key: &str, value: &str) -> Option<&'static str> {
         (Load::Messaging(m), _) => return set_messaging(m, key, value),
         (Load::Syscall(s), _) => return s.set(key, value),
         (Load::Readv(r), _) => return r.set(key, value),
+        (Load::Pipes(p), _) => return p.set(key, value),
         (Load::StackTrace(s), _) => return s.set(key, value),
         (Load::Micro { ops, .. }, "ops") => match Ops::parse(value) {
             Some(parsed) => *ops = parsed,

@@ -1,4 +1,4 @@
-//! The `readv` load's logic: shadow bytes, and where its buffers lie (E3).
+//! Shadow bytes, and the `readv` load's logic: where its buffers lie (E3).
 
 use crate::arguments::number;
 
@@ -38,6 +38,15 @@ impl Checking {
             Checking::Page => "page",
         }
     }
+
+    /// Takes the value of that name; the result is as that of `arguments::set`.
+    pub fn set(&mut self, name: &str) -> Option<&'static str> {
+        let Some(checking) = Checking::ALL.into_iter().find(|checking| checking.name() == name) else {
+            return Some("off, full or page");
+        };
+        *self = checking;
+        None
+    }
 }
 
 /// The load's parameters.
@@ -59,14 +68,10 @@ impl Readv {
     /// Sets one parameter; the result is as that of `arguments::set`.
     pub fn set(&mut self, key: &str, value: &str) -> Option<&'static str> {
         match key {
-            "n" => return number(value, 1, 100_000_000, "1 to 100000000", &mut self.n),
-            "checking" => match Checking::ALL.into_iter().find(|checking| checking.name() == value) {
-                Some(checking) => self.checking = checking,
-                None => return Some("off, full or page"),
-            },
-            _ => return Some(""),
+            "n" => number(value, 1, 100_000_000, "1 to 100000000", &mut self.n),
+            "checking" => self.checking.set(value),
+            _ => Some(""),
         }
-        None
     }
 }
 

@@ -3,6 +3,7 @@
 mod messaging;
 mod micro;
 mod odometer;
+mod pipes;
 mod readv;
 mod reset;
 mod selftest;
@@ -27,6 +28,7 @@ pub fn run(load: Load, mut arena: Arena) -> bool {
         Load::Syscall(parameters) => syscall::run(&parameters, &mut arena),
         Load::StackTrace(parameters) => stacktrace::run(&parameters),
         Load::Readv(parameters) => readv::run(&parameters, &mut arena),
+        Load::Pipes(parameters) => pipes::run(&parameters, &mut arena),
         Load::SelfTest { end } => selftest::run(end),
     }
 }

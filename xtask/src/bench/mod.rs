@@ -7,6 +7,7 @@ mod micro;
 mod micro_table;
 mod native;
 mod own_guest;
+mod pipes;
 mod quantities;
 mod readv;
 mod setups;
@@ -92,7 +93,7 @@ pub struct BenchArgs {
     /// How often each guest runs hackbench
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
-    /// Null calls (syscall) [default: 1000000]; calls of each tree (stacktrace), vectored reads (readv) [default: 10000]
+    /// Null calls (syscall) [default: 1000000]; calls of each tree (stacktrace), vectored reads (readv), rounds of 10 pipes (pipes) [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     pub calls: Option<u32>,
     /// Write the data to this file as JSON
@@ -121,6 +122,8 @@ pub enum Kind {
     Stacktrace,
     /// Vectored reads of single bytes under shadow memory (E3)
     Readv,
+    /// Pipes opened and closed under shadow memory (E3)
+    Pipes,
 }
 
 /// How the emulator runs its CPUs.
@@ -148,8 +151,9 @@ pub enum LoadName {
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     interrupt::watch()?;
     ensure!(
-        args.calls.is_none() || matches!(args.kind, Kind::Syscall | Kind::Stacktrace | Kind::Readv),
-        "--calls is for `bench syscall`, `stacktrace` and `readv`"
+        args.calls.is_none()
+            || matches!(args.kind, Kind::Syscall | Kind::Stacktrace | Kind::Readv | Kind::Pipes),
+        "--calls is for `bench syscall`, `stacktrace`, `readv` and `pipes`"
     );
     for path in [&args.json, &args.logs].into_iter().flatten() {
         writable(path)?;
@@ -166,6 +170,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         Kind::Syscall => syscall::run(args)?,
         Kind::Stacktrace => stacktrace::run(args)?,
         Kind::Readv => readv::run(args)?,
+        Kind::Pipes => pipes::run(args)?,
     };
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&data).context("writing JSON")? + "\n";

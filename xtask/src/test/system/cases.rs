@@ -313,7 +313,7 @@ fn life() -> Vec<Case> {
 }
 
 /// The guest's loads that the other cases don't run, small: each checks its own results.
-fn loads() -> [Case; 3] {
+fn loads() -> [Case; 4] {
     let calls = |name: &str| vm(name, 1, "load=syscall n=5000 pad=100", "");
     let both = [calls("one"), calls("other")];
     let calls = Case::scenario("load-syscall", scenario("cpus = 1", "", &both))
@@ -329,7 +329,16 @@ fn loads() -> [Case; 3] {
     let reads = ["off", "full", "page"]
         .map(|checking| vm(checking, 1, &format!("load=readv n=20 checking={checking}"), ""));
     let reads = Case::scenario("load-readv", scenario("cpus = 1", "", &reads)).expect(runs_well).quick();
-    [calls, traces, reads]
+    let pipes = [
+        ("off", "off"),
+        ("full", "full"),
+        ("page", "page"),
+        ("common", "page poisoned=common"),
+        ("both", "page poisoned=common allocator=checked"),
+    ]
+    .map(|(name, checking)| vm(name, 1, &format!("load=pipes n=20 checking={checking}"), ""));
+    let pipes = Case::scenario("load-pipes", scenario("cpus = 1", "", &pipes)).expect(runs_well).quick();
+    [calls, traces, reads, pipes]
 }
 
 /// Our own guest without a hypervisor.
