@@ -28,7 +28,8 @@ fn read<const CHECKED: bool>(file: &[u8], page: &mut [u8], vector: &[usize]) -> 
 /// Runs the load.
 pub fn run(load: &Readv, arena: &mut Arena) -> bool {
     let memory = (|| {
-        let file = arena.take_with(BUFFERS, PAGE, |i| (i % 251) as u8)?;
+        // All of it lies where one page of shadow covers it, however long the image is.
+        let file = arena.take_with(BUFFERS, shadow::SPAN, |i| (i % 251) as u8)?;
         let page = arena.take::<u8>(BUFFERS, PAGE, 0)?;
         let vector = arena.take_with(BUFFERS, PAGE, buffer)?;
         let (bytes, space) = match load.checking {
