@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{audit, bench, image, matrix, model, mutate, run, setup, test};
+use crate::{audit, bench, image, matrix, model, mutate, plot, run, setup, test};
 
 /// Odometer's host tool: set up, build, run, bench and test.
 #[derive(Debug, Parser)]
@@ -35,6 +35,8 @@ pub enum Command {
     Model(model::ModelArgs),
     /// Make the code wrong, in a copy, and see by which tests that is noticed
     Mutate(mutate::MutateArgs),
+    /// Draw what VMID policies cost as VMs become more, from the simulation in the allocator's tests
+    Plot(plot::PlotArgs),
     /// Run the tests: on the host, in loom, and on QEMU
     Test(test::TestArgs),
 }
@@ -50,6 +52,7 @@ pub fn run() -> Result<ExitCode> {
         Command::Matrix(args) => matrix::run(&args),
         Command::Model(args) => model::run(&args),
         Command::Mutate(args) => mutate::run(&args),
+        Command::Plot(args) => plot::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Test(args) => test::run(&args),
     }
 }

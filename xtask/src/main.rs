@@ -15,6 +15,7 @@ mod matrix;
 mod model;
 mod mutate;
 mod paths;
+mod plot;
 mod progress;
 mod qemu;
 mod report;

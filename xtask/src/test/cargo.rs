@@ -11,10 +11,10 @@ use crate::paths;
 use crate::setup::{self, command};
 
 /// Longest time for one call of cargo: a first build on a slow machine is among them.
-const LIMIT: Duration = Duration::from_secs(15 * 60);
+pub const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// A call of cargo at the workspace's root.
-fn cargo(arguments: &[&str]) -> Command {
+pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(paths::cargo());
     command.args(arguments).current_dir(paths::workspace()).env("CARGO_TERM_COLOR", "never");
     // These were set by the cargo that runs us and would make the inner one think that it is a build script's.

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: every check of the project, one suite after the other. See docs/testing.md.
 
-mod cargo;
+pub mod cargo;
 mod image;
 mod libtest;
 mod model;

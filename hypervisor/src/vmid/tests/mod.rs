@@ -2,6 +2,7 @@
 
 mod comparison;
 mod machine;
+mod over_vms;
 mod pinned;
 mod prediction;
 mod properties;
