@@ -19,6 +19,7 @@ mod plot;
 mod progress;
 mod qemu;
 mod report;
+mod results;
 mod run;
 mod scenario;
 mod setup;

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
 
 /// The workspace's root.
 pub fn workspace() -> &'static Path {
@@ -56,6 +57,15 @@ pub fn scratch() -> Result<tempfile::TempDir> {
         .prefix("run-")
         .tempdir_in(&parent)
         .with_context(|| format!("making a scratch directory in {}", parent.display()))
+}
+
+/// The SHA-256 of a file, in hexadecimal digits.
+///
+/// # Errors
+/// It can't be read.
+pub fn sha256(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Writes a file that a person asked for: all of it, or none, so that a full disk leaves what was there before. What isn't a regular file

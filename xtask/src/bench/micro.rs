@@ -9,17 +9,18 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::micro_table::{self, Bounded, Measured, OPERATIONS, Results};
+use super::arm::Arm;
+use super::harness::{About, Experiment, Measured, cost, count};
+use super::micro_table::{self, Bounded, Micro, OPERATIONS, Trials};
 use super::{BenchArgs, LoadName, jobs};
 use crate::fit;
 use crate::image::{self, Programs};
-use crate::progress::Progress;
 use crate::qemu::capture::{self, Captured, Limits};
 use crate::qemu::{Boot, Launch};
 use crate::report::records::Report;
 use crate::report::statistics::Sample;
+use crate::results::{Published, Results, Variant, text};
 use crate::scenario::{Kernel, Machine, Scenario, Vm};
 use crate::{paths, run};
 
@@ -84,18 +85,20 @@ fn operations() -> String {
     format!("load=micro ops={} n={ROUNDS}", names.join(","))
 }
 
-/// A run that is ready.
+/// A run that is ready, on one side of a comparison.
 struct Job {
     run: Run,
-    trial: u32,
+    /// Which side.
+    arm: usize,
     launch: Launch,
+    bundle: String,
 }
 
-/// Measures and prints; returns the data.
+/// Measures and prints.
 ///
 /// # Errors
-/// Anything that keeps the table from being complete.
-pub fn run(args: &BenchArgs) -> Result<Value> {
+/// Anything that keeps the results from being complete.
+pub fn run(args: &BenchArgs) -> Result<Results> {
     let shaped = args.cpus.is_some() || args.vms.is_some() || args.vcpus.is_some() || args.memory.is_some();
     let loaded = [args.groups, args.fds, args.loops, args.runs].iter().any(Option::is_some);
     ensure!(
@@ -110,44 +113,138 @@ pub fn run(args: &BenchArgs) -> Result<Value> {
     let programs = image::build()?;
     let guest = run::read_kernel(&programs.guest.image)?;
     let scratch = paths::scratch()?;
+    let arms = Arm::of(args)?;
     let mut list = Vec::new();
-    let mut bundle = String::new();
-    for run in RUNS {
-        let (launch, hash) = prepare(args, run, &programs, &guest, scratch.path())?;
-        if run == Run::Operations {
-            bundle = hash;
+    let mut variants = Vec::new();
+    for (index, arm) in arms.iter().enumerate() {
+        for run in RUNS {
+            let (launch, bundle) = prepare(args, arm, run, &programs, &guest, scratch.path())?;
+            list.push(Job { run, arm: index, launch, bundle });
         }
-        list.extend((0..args.trials.unwrap_or(1)).map(|trial| Job { run, trial, launch: launch.clone() }));
+        variants.extend(rows().into_iter().map(|row| arm.row(row)));
     }
-    let launch = list.first().context("there is nothing to run")?.launch.clone();
-
-    let progress = Progress::new(list.len());
-    let runs: Vec<Run> = list.iter().map(|job| job.run).collect();
+    let first = list.first().context("there is nothing to run")?;
+    let (launch, bundle) = (first.launch.clone(), first.bundle.clone());
+    let about = About {
+        bench: "micro",
+        question: "What do single operations cost?",
+        quantities: vec![cost(args.deterministic, "an operation"), count("bytes", "bytes")],
+        variants,
+        shares: Vec::new(),
+        notes: arms.iter().filter_map(Arm::note).collect(),
+    };
+    let mut experiment = Experiment::begin(args, about, &programs, &launch)?;
     let at_once = if args.deterministic { jobs::DETERMINISTIC } else { 1 };
-    let captured = jobs::all(list, at_once, |job| {
-        let name = format!("{}, trial {}", job.run.name(), job.trial + 1);
-        let mut step = progress.step(&name);
+    let name = |job: &Job| arms[job.arm].name(job.run.name());
+    let captured = experiment.measure(&list, name, at_once, args.trials.unwrap_or(1), |job, run, step| {
         let mut count = 0;
-        let log = format!("micro-{:?}-{}.log", job.run, job.trial + 1).to_lowercase();
-        let log = args.logs.as_ref().map(|logs| logs.join(log));
-        let captured = capture::capture(&job.launch, &Limits::default(), log.as_deref(), &mut |line| {
+        let captured = capture::capture(&job.launch, &Limits::default(), run.log.as_deref(), &mut |line| {
             count += usize::from(line.contains("@guest "));
             step.note(format!("{count} results"));
-        })
-        .context(name)?;
-        step.done();
-        Ok(captured)
+        })?;
+        let mut all = measured(job.run, &captured)?;
+        for measured in &mut all {
+            measured.variant = arms[job.arm].name(&measured.variant);
+            measured.bundle.clone_from(&job.bundle);
+        }
+        Ok((all, (job.arm, job.run, captured)))
     })?;
-    drop(progress);
-    let captured: Vec<(Run, Captured)> = runs.into_iter().zip(captured).collect();
-    let results = merge(&captured, launch, bundle)?;
-    println!("{}", micro_table::text(&results));
-    Ok(micro_table::data(&results))
+    let results = experiment.end()?;
+    for (index, arm) in arms.iter().enumerate() {
+        let of_arm: Vec<(Run, Captured)> = captured
+            .iter()
+            .filter(|(arm, ..)| *arm == index)
+            .map(|(_, run, captured)| (*run, captured.clone()))
+            .collect();
+        let micro = merge(&of_arm, launch.clone(), bundle.clone())?;
+        println!(
+            "{}{}",
+            arm.note().map_or_else(String::new, |note| note + "\n\n"),
+            micro_table::text(&micro)
+        );
+    }
+    print!("{}", if arms.len() > 1 { text::text(&results) } else { text::spreads(&results) });
+    Ok(results)
+}
+
+/// The rows: each operation with Odometer and without a hypervisor, and what is measured beside.
+fn rows() -> Vec<Variant> {
+    let row = |name: String, group: &str, at_most: Option<f64>, published: Vec<Published>| Variant {
+        name,
+        group: group.into(),
+        settings: at_most.map(|at_most| ("at most".to_owned(), at_most.to_string())).into_iter().collect(),
+        published,
+        base: None,
+    };
+    let mut rows = Vec::new();
+    for operation in &OPERATIONS {
+        // What spread in two modes has no one figure.
+        let figure = |label: &str, text: &str| {
+            let value = text.replace(',', "").parse().ok()?;
+            Some(Published { label: label.into(), value })
+        };
+        let published = [figure("Xen", operation.xen), figure("KVM", operation.kvm)];
+        let published = published.into_iter().flatten().collect();
+        rows.push(row(operation.name.into(), "with Odometer", Some(operation.at_most), published));
+    }
+    for operation in &OPERATIONS {
+        rows.push(row(native(operation.name), "without a hypervisor", None, Vec::new()));
+    }
+    for name in ["image", "vm_overhead", "boot_1", "boot_8"] {
+        rows.push(row(name.into(), "beside", None, Vec::new()));
+    }
+    rows
+}
+
+/// An operation's row without a hypervisor.
+fn native(operation: &str) -> String {
+    format!("{operation}, no hypervisor")
+}
+
+/// What a run measured.
+fn measured(run: Run, captured: &Captured) -> Result<Vec<Measured>> {
+    let mut operations = BTreeMap::new();
+    add(captured, &mut operations)?;
+    let mut values: Vec<(String, &str, f64)> = operations
+        .into_iter()
+        .filter(|(_, trials)| !trials.means.values.is_empty())
+        .map(|(name, trials)| {
+            (if run == Run::Native { native(&name) } else { name }, "cost", trials.means.mean())
+        })
+        .collect();
+    let beside = beside(run, captured)?;
+    values.extend(beside.into_iter().map(|(name, key, value)| (name.to_owned(), key, value)));
+    let measured = |(name, key, value)| Measured::new(name, [(key, value)], captured);
+    // The run's exits and times belong to none of many rows.
+    let alone =
+        |measured: Measured| Measured { exits: BTreeMap::new(), time_ns: BTreeMap::new(), ..measured };
+    values.into_iter().map(|value| measured(value).map(alone)).collect()
+}
+
+/// What a run says beside operations: row, quantity, value.
+fn beside(run: Run, captured: &Captured) -> Result<Vec<(&'static str, &'static str, f64)>> {
+    if run == Run::Native {
+        return Ok(Vec::new());
+    }
+    let report = Report::read(&captured.reports)?;
+    let end = report.end.as_ref().context("the report has no `end` record: the run was cut off")?;
+    ensure!(end.failed == 0, "{} VMs were stopped by the hypervisor: {}", end.failed, end.reason);
+    let boot = report.start.to_first_guest_ns.saturating_sub(report.start.zeroing_ns) as f64;
+    Ok(match run {
+        Run::Operations => vec![
+            ("image", "bytes", report.boot.image_bytes as f64),
+            ("vm_overhead", "bytes", report.start.vm_overhead_bytes as f64),
+        ],
+        Run::BootOne => vec![("boot_1", "cost", boot)],
+        Run::BootEight => vec![("boot_8", "cost", boot)],
+        Run::Switch | Run::Native => Vec::new(),
+    })
 }
 
 /// What QEMU boots in a run, and its bundle's hash.
 fn prepare(
     args: &BenchArgs,
+    arm: &Arm,
     run: Run,
     programs: &Programs,
     guest: &Arc<Kernel>,
@@ -155,7 +252,7 @@ fn prepare(
 ) -> Result<(Launch, String)> {
     let machine = Machine {
         cpus: if run == Run::Switch { 1 } else { 2 },
-        cpu: args.cpu.clone(),
+        cpu: arm.cpu.clone(),
         deterministic: args.deterministic,
         qemu: args.qemu.clone(),
         ..Machine::default()
@@ -170,12 +267,12 @@ fn prepare(
         };
         return Ok((Launch::new(machine, NATIVE_MEMORY, boot)?, String::new()));
     }
-    let scenario = Scenario { machine, options: args.options.clone(), vms };
+    let scenario = Scenario { machine, options: arm.options.clone(), vms };
     scenario.check("the command line")?;
     let bundle = fit::write(&scenario)?;
-    let path = directory.join(format!("{run:?}.itb"));
+    let path = directory.join(arm.name(&format!("{run:?}.itb")));
     bundle.write(&path)?;
-    Ok((run::launch(programs, &scenario, &path)?, bundle.hash))
+    Ok((run::launch(&arm.programs(programs), &scenario, &path)?, bundle.hash))
 }
 
 /// A guest's record of one operation.
@@ -196,70 +293,46 @@ struct Record {
 }
 
 /// Puts the runs of all trials together.
-fn merge(captured: &[(Run, Captured)], launch: Launch, bundle: String) -> Result<Results> {
+fn merge(captured: &[(Run, Captured)], launch: Launch, bundle: String) -> Result<Micro> {
     let mut operations = BTreeMap::new();
     let mut native = BTreeMap::new();
-    let [mut image, mut overhead, mut one, mut eight] = [const { Sample { values: Vec::new() } }; 4];
+    let mut more: BTreeMap<&str, Sample> = BTreeMap::new();
     let mut version = String::new();
     for (run, captured) in captured {
         add(captured, if *run == Run::Native { &mut native } else { &mut operations }).context(run.name())?;
-        if *run == Run::Native {
-            continue;
+        for (name, _, value) in beside(*run, captured).context(run.name())? {
+            more.entry(name).or_default().values.push(value);
         }
-        let report = Report::read(&captured.reports)?;
-        let end = report.end.as_ref().context("the report has no `end` record: the run was cut off")?;
-        ensure!(
-            end.failed == 0,
-            "{}: {} VMs were stopped by the hypervisor: {}",
-            run.name(),
-            end.failed,
-            end.reason
-        );
-        let boot = report.start.to_first_guest_ns.saturating_sub(report.start.zeroing_ns) as f64;
-        match run {
-            Run::Operations => {
-                version.clone_from(&report.boot.version);
-                image.values.push(report.boot.image_bytes as f64);
-                overhead.values.push(report.start.vm_overhead_bytes as f64);
-            }
-            Run::BootOne => one.values.push(boot),
-            Run::BootEight => eight.values.push(boot),
-            Run::Switch | Run::Native => {}
+        if *run == Run::Operations {
+            version = Report::read(&captured.reports)?.boot.version;
         }
     }
-    let bounded = |key, label, value, at_most, xen, instructions| Bounded {
-        key,
-        label,
-        value,
-        at_most,
-        xen,
-        instructions,
-    };
+    let mut taken = |name: &str| more.remove(name).unwrap_or_default();
+    let bounded =
+        |label, value, at_most, xen, instructions| Bounded { label, value, at_most, xen, instructions };
     let bounded = vec![
-        bounded("image_bytes", "image in RAM, bytes", image, 524_288.0, "1.27 MB", false),
+        bounded("image in RAM, bytes", taken("image"), 524_288.0, "1.27 MB", false),
         bounded(
-            "vm_overhead_bytes",
             "memory of a VM of 2 vCPUs beside its RAM, bytes",
-            overhead,
+            taken("vm_overhead"),
             65_536.0,
             "3.2 MB",
             false,
         ),
         bounded(
-            "boot_1",
             "entry to first guest, 1 VM of 96 MiB, zeroing apart",
-            one,
+            taken("boot_1"),
             5e6,
             "26 million",
             true,
         ),
-        bounded("boot_8", "the same, 8 VMs", eight, 10e6, "104 million", true),
+        bounded("the same, 8 VMs", taken("boot_8"), 10e6, "104 million", true),
     ];
-    Ok(Results { operations, native, bounded, launch, version, bundle })
+    Ok(Micro { operations, native, bounded, launch, version, bundle })
 }
 
 /// Takes a run's operations in.
-fn add(captured: &Captured, into: &mut BTreeMap<String, Measured>) -> Result<()> {
+fn add(captured: &Captured, into: &mut BTreeMap<String, Trials>) -> Result<()> {
     for (vm, record) in &captured.guests {
         match record["kind"].as_str() {
             Some("error") => bail!("the guest {vm} reports a failure: {record}"),

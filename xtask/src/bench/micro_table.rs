@@ -4,9 +4,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use serde_json::{Map, Value, json};
-
-use super::json::{SCHEMA, machine};
 use crate::fit::short_hash;
 use crate::qemu::Launch;
 use crate::report::statistics::Sample;
@@ -14,7 +11,7 @@ use crate::report::table::{Table, grouped};
 
 /// An operation that is measured.
 pub struct Operation {
-    /// Its name in JSON and in the guest's bootargs.
+    /// Its name in the results and in the guest's bootargs.
     pub name: &'static str,
     /// What it is.
     pub label: &'static str,
@@ -54,9 +51,9 @@ pub const OPERATIONS: [Operation; 13] = [
     operation("vmid_fast", "the VMID allocator, nothing stale", 20.0, ["", "", ""]),
 ];
 
-/// What was measured of an operation.
+/// The trials of an operation.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
+pub struct Trials {
     /// Each trial's mean, in ns of the guest's clock.
     pub means: Sample,
     /// The least of all.
@@ -72,8 +69,6 @@ pub struct Measured {
 /// Something else with an upper bound.
 #[derive(Debug, Clone)]
 pub struct Bounded {
-    /// Its name in JSON.
-    pub key: &'static str,
     /// What it is.
     pub label: &'static str,
     /// Its value.
@@ -87,11 +82,11 @@ pub struct Bounded {
 }
 
 /// Everything that the bench measured.
-pub struct Results {
+pub struct Micro {
     /// With Odometer, by name.
-    pub operations: BTreeMap<String, Measured>,
+    pub operations: BTreeMap<String, Trials>,
     /// Without a hypervisor, by name.
-    pub native: BTreeMap<String, Measured>,
+    pub native: BTreeMap<String, Trials>,
     /// Sizes and the boot.
     pub bounded: Vec<Bounded>,
     /// How QEMU was called for the operations.
@@ -102,7 +97,7 @@ pub struct Results {
     pub bundle: String,
 }
 
-impl Results {
+impl Micro {
     /// Whether nanoseconds are instructions.
     fn exact(&self) -> bool {
         self.launch.machine.deterministic
@@ -115,7 +110,7 @@ impl Results {
 }
 
 /// The table.
-pub fn text(results: &Results) -> String {
+pub fn text(results: &Micro) -> String {
     let unit = if results.exact() { "instructions" } else { "ns (emulated)" };
     let mut table =
         Table::new(["operation", "", unit, "min", "max", "at most", "", "Xen", "KVM", "none", "none, here"])
@@ -186,49 +181,6 @@ fn mark(verdict: Option<bool>) -> &'static str {
 }
 
 /// How much the trials of any operation spread at most.
-fn largest_deviation(results: &Results) -> Option<f64> {
+fn largest_deviation(results: &Micro) -> Option<f64> {
     results.operations.values().filter_map(|measured| measured.means.relative_deviation()).reduce(f64::max)
-}
-
-/// The same data as JSON.
-pub fn data(results: &Results) -> Value {
-    let mut operations = Map::new();
-    for operation in &OPERATIONS {
-        let Some(measured) = results.operations.get(operation.name) else { continue };
-        let native = results.native.get(operation.name).filter(|native| native.skipped.is_none());
-        let mean = measured.means.mean();
-        let value = match &measured.skipped {
-            Some(why) => json!({ "skipped": why, "at_most": operation.at_most }),
-            None => json!({
-                "mean": mean,
-                "sem": measured.means.standard_error(),
-                "trials": measured.means.values.len(),
-                "min": measured.min,
-                "max": measured.max,
-                "n": measured.n,
-                "at_most": operation.at_most,
-                "pass": results.passes(mean, operation.at_most, true),
-                "none": native.map(|native| native.means.mean()),
-            }),
-        };
-        operations.insert(operation.name.into(), value);
-    }
-    let mut data = json!({
-        "schema": SCHEMA,
-        "bench": "micro",
-        "unit": if results.exact() { "instructions" } else { "ns" },
-        "version": results.version,
-        "machine": machine(&results.launch),
-        "bundle": results.bundle,
-        "ops": operations,
-    });
-    for bounded in &results.bounded {
-        let mean = bounded.value.mean();
-        data[bounded.key] = json!({
-            "value": mean,
-            "at_most": bounded.at_most,
-            "pass": results.passes(mean, bounded.at_most, bounded.instructions),
-        });
-    }
-    data
 }

@@ -17,7 +17,7 @@ fn launch(deterministic: bool) -> Launch {
     Launch { program: "qemu".into(), version: (10, 0, 2), machine, memory: 1 << 30, boot, typed: Vec::new() }
 }
 
-fn results(deterministic: bool) -> Results {
+fn micro(deterministic: bool) -> Micro {
     let first = log(&[
         r#"{"kind":"micro","op":"hypercall","n":1000,"unit":"ns","mean":140.0,"min":139,"max":150}"#,
         r#"{"kind":"micro","op":"mmio","n":1000,"unit":"ns","mean":221,"min":221,"max":221}"#,
@@ -40,17 +40,17 @@ fn results(deterministic: bool) -> Results {
 
 #[test]
 fn runs_and_trials_come_together() {
-    let results = results(true);
-    let hypercall = &results.operations["hypercall"];
+    let micro = micro(true);
+    let hypercall = &micro.operations["hypercall"];
     assert_eq!(hypercall.means.values, [140.0, 141.0]);
     assert_eq!((hypercall.min, hypercall.max), (Some(138.0), Some(150.0)));
-    assert_eq!(results.operations["vm_switch"].means.mean(), 700.0);
-    assert_eq!(results.native["hypercall"].means.mean(), 7.0);
+    assert_eq!(micro.operations["vm_switch"].means.mean(), 700.0);
+    assert_eq!(micro.native["hypercall"].means.mean(), 7.0);
 }
 
 #[test]
 fn the_table_judges_instructions_and_shows_the_others() {
-    let text = micro_table::text(&results(true));
+    let text = micro_table::text(&micro(true));
     let line = |name: &str| {
         text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name}:\n{text}"))
     };
@@ -70,24 +70,26 @@ fn the_table_judges_instructions_and_shows_the_others() {
 
 #[test]
 fn emulated_time_is_not_judged() {
-    let text = micro_table::text(&results(false));
+    let text = micro_table::text(&micro(false));
     assert!(text.contains("ns (emulated)") && text.contains("--deterministic"), "{text}");
     let line = text.lines().find(|line| line.starts_with("mmio")).unwrap();
     assert!(!line.contains("OVER"), "{line}");
 }
 
 #[test]
-fn json_has_each_operation_by_name() {
-    let data = micro_table::data(&results(true));
-    assert_eq!(data["bench"], "micro");
-    assert_eq!(data["unit"], "instructions");
-    assert_eq!(data["ops"]["hypercall"]["mean"], 140.5);
-    assert_eq!(data["ops"]["hypercall"]["pass"], true);
-    assert_eq!(data["ops"]["hypercall"]["none"], 7.0);
-    assert_eq!(data["ops"]["mmio"]["pass"], false);
-    assert_eq!(data["ops"]["vmid_fast"]["skipped"], "skipped: no MEASURE");
-    assert_eq!(data["image_bytes"]["value"], 300000.0);
-    assert_eq!(data["boot_1"]["value"], 4e6);
+fn each_operation_is_a_row_of_the_results() {
+    let rows = rows();
+    let captured = log(&[r#"{"kind":"micro","op":"hypercall","n":1000,"mean":140.5}"#]);
+    for (run, name) in [(Run::Operations, "hypercall"), (Run::Native, "hypercall, no hypervisor")] {
+        let measured = measured(run, &captured).unwrap();
+        let found = measured.iter().find(|measured| measured.variant == name).unwrap();
+        assert_eq!(found.values["cost"], 140.5);
+        assert!(measured.iter().all(|measured| rows.iter().any(|row| row.name == measured.variant)));
+    }
+    let boot = &measured(Run::BootOne, &log(&[])).unwrap()[0];
+    assert_eq!((boot.variant.as_str(), boot.values["cost"]), ("boot_1", 4e6));
+    let published = &rows.iter().find(|row| row.name == "hypercall").unwrap().published;
+    assert_eq!(published.iter().map(|figure| figure.value).collect::<Vec<_>>(), [477.0, 1421.0]);
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! `cargo xtask bench`: the measurements, each a table and a JSON file with the same data.
 
+mod arm;
+mod harness;
 mod host;
 mod jobs;
-mod json;
 mod micro;
 mod micro_table;
 mod native;
 mod own_guest;
+mod pauth;
 mod pipes;
 mod quantities;
 mod readv;
+mod scenarios;
 mod setups;
 mod stacktrace;
 mod syscall;
@@ -20,20 +23,24 @@ mod vmid;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::linux::Release;
+use crate::results::{Results, again, text};
 use crate::scenario::{self, size};
+use crate::setup::command::quoted;
 use crate::{interrupt, setup};
 
 /// What `cargo xtask bench` is asked to do.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask bench\n  cargo xtask bench --setup 2 --trials 5 --json vmid.json\n  \
     cargo xtask bench vmid --policies all\n  \
     cargo xtask bench --load linux\n  cargo xtask bench --load linux --vms 2 --vcpus 2\n  cargo xtask bench micro --deterministic\n  \
     cargo xtask bench native --loops 500 --runs 3 --trials 8\n  cargo xtask bench syscall --calls 10000000\n  \
+    cargo xtask bench micro --deterministic --a vmid.ghost=off --b vmid.ghost=on\n  \
+    cargo xtask bench scenario --scenario crowd.toml --trials 10 --warmup 1\n  cargo xtask bench --repeat vmid.json\n  \
     cargo xtask bench --cpus 4 --vms 12 --set vmid.bits=4 -- -d unimp\n\n\
     Times under emulation say nothing about hardware; counts and instructions are exact. Unless --threads asks for the \
     host's clock, executed instructions drive the clock of `vmid` with the messaging load."
@@ -75,6 +82,25 @@ pub struct BenchArgs {
     /// How often each row is measured [default: 3; 1 for Linux guests and for micro]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: Option<u32>,
+    /// Runs of each row before the first trial, to warm the host up
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub warmup: u32,
+    /// One side of a comparison: an option of the hypervisor, cpu=MODEL, or image=FILE; may be repeated. Trials of A and B come in turn
+    #[arg(long, value_name = "KEY=VALUE", value_parser = scenario::assignment)]
+    pub a: Vec<(String, String)>,
+    /// The other side
+    #[arg(long, value_name = "KEY=VALUE", value_parser = scenario::assignment)]
+    pub b: Vec<(String, String)>,
+    /// What is measured (scenario); with several they are compared with the first
+    #[arg(long = "scenario", value_name = "FILE.toml")]
+    pub scenarios: Vec<PathBuf>,
+    /// Of three scenarios (floor, with, without), the share of time that goes into what the third is without (scenario)
+    #[arg(long)]
+    pub share: bool,
+    /// Run again what gave this file, and compare
+    #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["kind", "load", "setup", "options", "policies", "trials", "warmup", "a", "b", "scenarios",
+        "deterministic", "threads", "calls", "qemu"])]
+    pub repeat: Option<PathBuf>,
     /// Let executed instructions drive the clock: one is one nanosecond, and runs repeat [default for vmid with --load messaging]
     #[arg(long)]
     pub deterministic: bool,
@@ -96,7 +122,7 @@ pub struct BenchArgs {
     /// Null calls (syscall) [default: 1000000]; calls of each tree (stacktrace), vectored reads (readv), rounds of 10 pipes (pipes) [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     pub calls: Option<u32>,
-    /// Write the data to this file as JSON
+    /// Write the results to this file [default: odometer/results/NAME-TIME.json in cargo's target directory]
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Keep each run's console in this directory
@@ -105,6 +131,9 @@ pub struct BenchArgs {
     /// QEMU's own options, after `--`
     #[arg(last = true, value_name = "QEMU ARGS")]
     pub qemu: Vec<String>,
+    /// The words of this command line, to be recorded.
+    #[arg(skip)]
+    pub command: Vec<String>,
 }
 
 /// What is measured.
@@ -120,10 +149,14 @@ pub enum Kind {
     Syscall,
     /// Stack traces by frame pointers and by a shadow call stack (E2)
     Stacktrace,
+    /// Pointer authentication under both of QEMU's algorithms (E2)
+    Pauth,
     /// Vectored reads of single bytes under shadow memory (E3)
     Readv,
     /// Pipes opened and closed under shadow memory (E3)
     Pipes,
+    /// Any scenario, or several against each other
+    Scenario,
 }
 
 /// How the emulator runs its CPUs.
@@ -147,14 +180,32 @@ pub enum LoadName {
 /// Does `cargo xtask bench`.
 ///
 /// # Errors
-/// Anything that keeps a table from being complete: there are no partial tables.
+/// Anything that keeps the results from being complete; what was measured until then is in the file.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     interrupt::watch()?;
+    match &args.repeat {
+        Some(file) => repeat(args, file)?,
+        None => {
+            measure(&BenchArgs { command: own_words(std::env::args()), ..args.clone() })?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures and prints.
+fn measure(args: &BenchArgs) -> Result<Results> {
+    let single =
+        matches!(args.kind, Kind::Syscall | Kind::Stacktrace | Kind::Pauth | Kind::Readv | Kind::Pipes);
     ensure!(
-        args.calls.is_none()
-            || matches!(args.kind, Kind::Syscall | Kind::Stacktrace | Kind::Readv | Kind::Pipes),
-        "--calls is for `bench syscall`, `stacktrace`, `readv` and `pipes`"
+        args.calls.is_none() || single,
+        "--calls is for `bench syscall`, `stacktrace`, `pauth`, `readv` and `pipes`"
     );
+    let scenarios = args.kind == Kind::Scenario;
+    ensure!(
+        scenarios != args.scenarios.is_empty(),
+        "--scenario is for `bench scenario`, which needs at least one"
+    );
+    ensure!(!args.share || args.scenarios.len() == 3, "--share takes three scenarios: floor, with, without");
     for path in [&args.json, &args.logs].into_iter().flatten() {
         writable(path)?;
     }
@@ -163,21 +214,62 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     }
     // Before anything long begins.
     setup::qemu()?;
-    let data = match args.kind {
-        Kind::Vmid => vmid::run(args)?,
-        Kind::Micro => micro::run(args)?,
+    let results = match args.kind {
+        // These two have tables of their own.
+        Kind::Vmid => return vmid::run(args),
+        Kind::Micro => return micro::run(args),
         Kind::Native => native::run(args)?,
         Kind::Syscall => syscall::run(args)?,
         Kind::Stacktrace => stacktrace::run(args)?,
+        Kind::Pauth => pauth::run(args)?,
         Kind::Readv => readv::run(args)?,
         Kind::Pipes => pipes::run(args)?,
+        Kind::Scenario => scenarios::run(args)?,
     };
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&data).context("writing JSON")? + "\n";
-        crate::paths::write_whole(path, text.as_bytes())
-            .with_context(|| format!("--json: writing {}", path.display()))?;
+    println!("{}", text::text(&results));
+    Ok(results)
+}
+
+/// Runs again what gave a file, and shows both.
+fn repeat(args: &BenchArgs, file: &Path) -> Result<()> {
+    use crate::cli::{Cli, Command};
+    let then = Results::read(file).context("--repeat")?;
+    let shown: Vec<String> = then.command.iter().map(|word| quoted(word)).collect();
+    eprintln!("again: cargo xtask bench {}", shown.join(" "));
+    let words = ["xtask", "bench"].into_iter().chain(then.command.iter().map(String::as_str));
+    let parsed = <Cli as clap::Parser>::try_parse_from(words).map(|cli| cli.command);
+    let parsed = parsed.with_context(|| format!("--repeat {}: its `command`", file.display()))?;
+    let Command::Bench(parsed) = parsed else {
+        bail!("--repeat {}: its `command` is no bench", file.display())
+    };
+    let again = BenchArgs {
+        json: args.json.clone(),
+        logs: args.logs.clone(),
+        command: then.command.clone(),
+        ..parsed
+    };
+    let now = measure(&again)?;
+    print!("{}", again::text(&then, &now));
+    Ok(())
+}
+
+/// The words behind `bench`, without the files that this run writes.
+fn own_words(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut words = words.skip_while(|word| word != "bench").skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--" => {
+                kept.push(word);
+                kept.extend(words);
+                break;
+            }
+            "--json" | "--logs" => drop(words.next()),
+            _ if word.starts_with("--json=") || word.starts_with("--logs=") => {}
+            _ => kept.push(word),
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    kept
 }
 
 /// That a file can be written is found out before a run of minutes, not after it.
@@ -203,5 +295,18 @@ fn args(line: &str) -> BenchArgs {
     match <Cli as clap::Parser>::try_parse_from(words).map(|cli| cli.command) {
         Ok(Command::Bench(args)) => args,
         other => panic!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::own_words;
+
+    #[test]
+    fn the_files_of_a_run_are_not_recorded() {
+        let words = |line: &str| own_words(line.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(words("xtask bench vmid --json r.json --trials 2 --logs=x"), "vmid --trials 2");
+        assert_eq!(words("xtask bench micro -- --json x"), "micro -- --json x");
+        assert_eq!(words("xtask bench"), "");
     }
 }

@@ -4,16 +4,15 @@
 //! and once without Odometer. Runs of the two come in turn; each pair has one seed, so that random numbers are the same.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
 
+use super::arm::Arm;
+use super::harness::{About, Experiment, Measured, count};
 use super::setups::Setup;
 use super::trial::{self, hackbench};
-use super::{BenchArgs, Threads, jobs, json};
-use crate::progress::Progress;
+use super::{BenchArgs, Threads, jobs};
 use crate::qemu::capture::capture;
 use crate::qemu::{Boot, Launch};
-use crate::report::statistics::Sample;
-use crate::report::table::{Table, grouped, with_error};
+use crate::results::{Quantity, Results, Variant};
 use crate::{fit, image, paths, run};
 
 /// Trials where none are asked for.
@@ -21,101 +20,109 @@ const TRIALS: u32 = 8;
 /// The rows.
 const NAMES: [&str; 2] = ["without Odometer", "with Odometer"];
 
-/// One run: seconds of a run of hackbench, and the exits, with Odometer.
-struct Measured {
-    time_s: f64,
-    exits: Option<u64>,
+/// One of the two, ready to run.
+struct Job {
+    row: String,
+    launch: Launch,
+    odometer: bool,
 }
 
-/// Measures and prints; returns the data.
+/// Measures.
 ///
 /// # Errors
-/// Anything that keeps the table from being complete.
-pub fn run(args: &BenchArgs) -> Result<Value> {
+/// Anything that keeps the results from being complete.
+pub fn run(args: &BenchArgs) -> Result<Results> {
     ensure!(args.setup.is_none(), "--setup: `native` has one guest; --vcpus says how large the machine is");
     ensure!(args.threads != Some(Threads::Multi), "--threads: `native` is driven by executed instructions");
     let mut setup = Setup::one_linux(args)?;
     let programs = image::build()?;
     let own_guest = run::read_kernel(&programs.guest.image)?;
     setup.fetch()?;
-    let mut scenario = setup.scenario(args, &own_guest)?;
-    scenario.machine.deterministic = true;
-    let bundle = fit::write(&scenario)?;
     let scratch = paths::scratch()?;
     let path = scratch.path().join("bundle.itb");
-    bundle.write(&path)?;
     let linux = setup.linux.as_ref().context("there is no Linux guest")?;
 
-    let trials = args.trials.unwrap_or(TRIALS);
-    let mut list = Vec::new();
-    for trial in 0..trials {
-        scenario.machine.seed = trial + 1;
-        let boot = Boot {
-            kernel: linux.kernel.clone(),
-            initrd: Some(linux.initrd.clone()),
-            append: linux.append_native.clone(),
-            virtualization: false,
-        };
-        list.push((0, trial, Launch::new(scenario.machine.clone(), setup.memory, boot)?));
-        list.push((1, trial, run::launch(&programs, &scenario, &path)?));
-    }
-    let progress = Progress::new(list.len());
-    let results = jobs::all(list, jobs::DETERMINISTIC, |(kind, trial, launch)| {
-        let name = format!("{}, trial {}", NAMES[*kind], trial + 1);
-        let file = |logs: &std::path::PathBuf| logs.join(format!("native-{kind}-{}.log", trial + 1));
-        let log = args.logs.as_ref().map(file);
-        let mut step = progress.step(&name);
-        let measured = if *kind == 1 {
-            let trial =
-                trial::run(launch, &setup, &setup.limits(), log.as_deref(), &mut step).context(name)?;
-            Measured { time_s: trial.time_s, exits: Some(trial.exits.total) }
-        } else {
-            let captured =
-                capture(launch, &setup.limits(), log.as_deref(), &mut |_| ()).context(name.clone())?;
-            let (time_s, _) = hackbench(&captured, &setup).context(name)?;
-            Measured { time_s, exits: None }
-        };
-        step.done();
-        Ok(measured)
-    })?;
-    drop(progress);
-
-    let of = |kind: usize| results.iter().skip(kind).step_by(NAMES.len());
-    let times = [0, 1].map(|kind| Sample::new(of(kind).map(|measured| measured.time_s * 1e3)));
-    let exits = Sample::new(of(1).filter_map(|measured| measured.exits).map(|exits| exits as f64));
-    println!("{}", text(&setup, &times, &exits, trials));
-    let launch = run::launch(&programs, &scenario, &path)?;
-    let row = |kind: usize| {
-        json!({
-            "name": NAMES[kind],
-            "time_ms": of(kind).map(|measured| measured.time_s * 1e3).collect::<Vec<_>>(),
-            "exits": of(kind).filter_map(|measured| measured.exits).collect::<Vec<_>>(),
-        })
+    let group = setup.describe();
+    let row = |name: &str, base: Option<&str>| Variant {
+        name: name.into(),
+        group: group.clone(),
+        base: base.map(Into::into),
+        ..Variant::default()
     };
-    Ok(json!({
-        "schema": json::SCHEMA,
-        "bench": "native",
-        "setup": setup.describe(),
-        "machine": json::machine(&launch),
-        "rows": [row(0), row(1)],
-    }))
-}
-
-/// The table.
-fn text(setup: &Setup, times: &[Sample; 2], exits: &Sample, trials: u32) -> String {
-    let mut table = Table::new(["", "hackbench, ms (emulated)", "difference", "exits"]);
-    table.row([NAMES[0], &with_error(&times[0], 2), "", ""]);
-    let difference = times[1].difference(&times[0]).map_or_else(String::new, |percent| {
-        let same = times[1].overlaps(&times[0]) == Some(true);
-        let says = if same { "no difference " } else { "" };
-        format!("{says}({percent:+.2} %)")
-    });
-    table.row([NAMES[1].into(), with_error(&times[1], 2), difference, grouped(exits.mean())]);
-    format!(
-        "{}\n\n{table}\n{trials} trials of each, in turn; times: mean ± standard error of the trials' means; exits: of a whole run, its boot \
-         too; \"no difference\": the intervals overlap",
-        setup.describe()
-    )
+    let mut about = About {
+        bench: "native",
+        question: "What does a Linux guest lose to the hypervisor?",
+        quantities: vec![
+            Quantity {
+                key: "time".into(),
+                label: "hackbench, ms (by instructions)".into(),
+                digits: 2,
+                emulated: false,
+            },
+            count("exits", "exits, boot included"),
+        ],
+        variants: vec![row(NAMES[0], None)],
+        shares: Vec::new(),
+        notes: vec!["Runs of both have the same seeds.".into()],
+    };
+    let mut list = Vec::new();
+    let mut bundle_hash = String::new();
+    for arm in Arm::of(args)? {
+        about.notes.extend(arm.note());
+        let mut scenario = setup.scenario(args, &own_guest)?;
+        scenario.machine.deterministic = true;
+        scenario.machine.cpu.clone_from(&arm.cpu);
+        for (key, value) in &arm.options {
+            scenario.set_option(key, value);
+        }
+        scenario.check("the command line")?;
+        if list.is_empty() {
+            // All sides have the same bundle: they differ in options, the CPU, or the hypervisor.
+            let bundle = fit::write(&scenario)?;
+            bundle.write(&path)?;
+            bundle_hash = bundle.hash;
+            let boot = Boot {
+                kernel: linux.kernel.clone(),
+                initrd: Some(linux.initrd.clone()),
+                append: linux.append_native.clone(),
+                virtualization: false,
+            };
+            let launch = Launch::new(scenario.machine.clone(), setup.memory, boot)?;
+            list.push(Job { row: NAMES[0].into(), launch, odometer: false });
+        }
+        let launch = run::launch(&arm.programs(&programs), &scenario, &path)?;
+        let mut row = arm.row(row(NAMES[1], Some(NAMES[0])));
+        row.base = row.base.filter(|base| base.starts_with(NAMES[1])).or_else(|| Some(NAMES[0].into()));
+        list.push(Job { row: row.name.clone(), launch, odometer: true });
+        about.variants.push(row);
+    }
+    let launch = &list.last().context("there is nothing to run")?.launch;
+    let mut experiment = Experiment::begin(args, about, &programs, launch)?;
+    let trials = args.trials.unwrap_or(TRIALS);
+    experiment.measure(
+        &list,
+        |job| job.row.clone(),
+        jobs::DETERMINISTIC,
+        trials,
+        |job, run, step| {
+            let mut launch = job.launch.clone();
+            launch.machine.seed = run.trial;
+            let log = run.log.as_deref();
+            let (captured, values) = if job.odometer {
+                let (captured, trial) = trial::run(&launch, &setup, &setup.limits(), log, step)?;
+                (captured, vec![("time", trial.time_s * 1e3), ("exits", trial.exits.total as f64)])
+            } else {
+                let captured = capture(&launch, &setup.limits(), log, &mut |_| ())?;
+                let (time_s, _) = hackbench(&captured, &setup)?;
+                (captured, vec![("time", time_s * 1e3)])
+            };
+            Ok((
+                vec![Measured { bundle: bundle_hash.clone(), ..Measured::new(&job.row, values, &captured)? }],
+                (),
+            ))
+        },
+    )?;
+    experiment.end()
 }
 
 #[cfg(test)]
@@ -123,15 +130,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_within_the_errors_is_none() {
-        let args = super::super::args("native --vcpus 2");
-        let setup = Setup::one_linux(&args).unwrap();
+    fn the_machine_has_a_cpu_for_each_vcpu() {
+        let setup = Setup::one_linux(&super::super::args("native --vcpus 2")).unwrap();
         assert_eq!((setup.vms, setup.vcpus, setup.cpus), (1, 2, 2));
-        let times = [Sample::new([100.0, 104.0]), Sample::new([101.0, 105.0])];
-        let table = text(&setup, &times, &Sample::new([1500.0]), 2);
-        assert!(table.contains("no difference (+0.98 %)"), "{table}");
-        let times = [Sample::new([100.0, 100.2]), Sample::new([105.0, 105.2])];
-        let table = text(&setup, &times, &Sample::new([1500.0]), 2);
-        assert!(table.contains("(+5.00 %)") && !table.contains("no difference ("), "{table}");
+        assert!(Setup::one_linux(&super::super::args("native --vms 2")).is_err());
     }
 }

@@ -1,126 +1,103 @@
 //! `cargo xtask bench pipes`: pipes opened and closed with each access checked by shadow memory or not, and the two causes of the published
 //! regression (E3).
 
-use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use anyhow::{Result, ensure};
 
-use super::own_guest::OwnGuest;
-use super::{BenchArgs, json};
-use crate::progress::Progress;
-use crate::report::statistics::Sample;
-use crate::report::table::{Table, grouped, percent};
+use super::BenchArgs;
+use super::harness::{About, cost, count};
+use super::own_guest::{self, Load, deterministic, number};
+use crate::results::{Published, Results, Variant};
 
 /// Rounds where none are asked for, as in the published runs.
 const CALLS: u32 = 10_000;
 /// Pipes in a round, as in the published runs.
 const PIPES: u32 = 10;
-/// The rows: checking, poisoned, allocator.
-const ROWS: [[&str; 3]; 6] = [
-    ["off", "own", "unchecked"],
-    ["full", "own", "unchecked"],
-    ["page", "own", "unchecked"],
-    ["page", "own", "checked"],
-    ["page", "common", "unchecked"],
-    ["page", "common", "checked"],
+/// The rows: checking, poisoned, allocator, and what they are compared with.
+const ROWS: [([&str; 3], Option<&str>); 6] = [
+    (["off", "own", "unchecked"], None),
+    (["full", "own", "unchecked"], Some("off")),
+    (["page", "own", "unchecked"], Some("off")),
+    (["page", "own", "checked"], Some("page")),
+    (["page", "common", "unchecked"], Some("page")),
+    (["page", "common", "checked"], Some("page")),
 ];
-/// The row that all are compared with, and the one that those with the two causes are compared with.
-const OFF: usize = 0;
-const PAGE: usize = 2;
 
-/// What the guest says.
-#[derive(Debug, Clone, Deserialize)]
-struct Record {
-    opens: u64,
-    closes: u64,
-    time_ns: u64,
-    shadow_bytes: u64,
-}
-
-/// Measures and prints; returns the data.
+/// Measures.
 ///
 /// # Errors
-/// Anything that keeps the table from being complete.
-pub fn run(args: &BenchArgs) -> Result<Value> {
-    ensure!(
-        args.trials.is_none_or(|trials| trials == 1) && args.threads.is_none(),
-        "--trials and --threads are not for `bench pipes`: it counts instructions, and those repeat"
-    );
+/// Anything that keeps the results from being complete.
+pub fn run(args: &BenchArgs) -> Result<Results> {
     let n = args.calls.unwrap_or(CALLS);
     ensure!(n <= 100_000_000, "--calls {n}: `bench pipes` takes 1 to 100000000 rounds");
-    let guest = OwnGuest::build(args)?;
-    let progress = Progress::new(ROWS.len());
-    let mut rows = Vec::new();
-    let mut machine = Value::Null;
-    for [checking, poisoned, allocator] in ROWS {
-        let name = format!("pipes-{checking}-{poisoned}-{allocator}");
-        let bootargs = format!(
+    let about = About {
+        bench: "pipes",
+        question: "What do checks by shadow memory cost an allocator, and why did the published ones cost so much?",
+        quantities: vec![
+            cost(deterministic(args), "a pipe"),
+            count("shadow", "shadow, bytes"),
+            count("opens", "pipes opened"),
+        ],
+        variants: Vec::new(),
+        shares: Vec::new(),
+        notes: vec![
+            format!("{n} rounds of {PIPES} pipes."),
+            "Published, other hardware: 5.685 s with a full shadow, 8.383 s by page with both causes (+47.5 %).".into(),
+        ],
+    };
+    let loads = ROWS.map(|([checking, poisoned, allocator], base)| Load {
+        name: format!("pipes, {}", name([checking, poisoned, allocator])),
+        bootargs: format!(
             "load=pipes pipes={PIPES} n={n} checking={checking} poisoned={poisoned} allocator={allocator}"
+        ),
+        cpu: None,
+        selects: |record| record["kind"] == "pipes",
+        rows: vec![row([checking, poisoned, allocator], base)],
+    });
+    let opens = f64::from(PIPES) * f64::from(n);
+    own_guest::run(args, about, &loads, deterministic(args), |record| {
+        let counted = (number(record, "opens")?, number(record, "closes")?);
+        ensure!(
+            counted == (opens, 2.0 * opens),
+            "{} pipes were opened and {} descriptors closed, not {opens} and {}",
+            counted.0,
+            counted.1,
+            2.0 * opens
         );
-        let launch = guest.launch(&name, &args.cpu, true, bootargs)?;
-        machine = json::machine(&launch);
-        let step = progress.step(&name);
-        let records: Vec<Record> = guest.records(&launch, &name, "pipes", 1).context(name.clone())?;
-        for record in &records {
-            let opens = u64::from(PIPES) * u64::from(n);
-            ensure!(
-                (record.opens, record.closes) == (opens, 2 * opens),
-                "{name}: {} pipes were opened and {} descriptors closed, not {opens} and {}",
-                record.opens,
-                record.closes,
-                2 * opens
-            );
-        }
-        rows.extend(records);
-        step.done();
-    }
-    drop(progress);
-    println!("{}", text(&rows));
-    let data: Vec<Value> = ROWS
-        .iter()
-        .zip(&rows)
-        .map(|([checking, poisoned, allocator], row)| {
-            json!({
-                "checking": checking, "poisoned": poisoned, "allocator": allocator, "opens": row.opens,
-                "closes": row.closes, "time_ns": row.time_ns, "shadow_bytes": row.shadow_bytes,
-            })
-        })
-        .collect();
-    Ok(json!({ "schema": json::SCHEMA, "bench": "pipes", "machine": machine, "rows": data }))
+        let shadow = number(record, "shadow_bytes")?;
+        Ok(vec![("cost", own_guest::cost(record, "opens")?), ("shadow", shadow), ("opens", counted.0)])
+    })
 }
 
-/// The table.
-fn text(rows: &[Record]) -> String {
-    let head = [
-        "checking",
-        "poisoned",
-        "allocator",
-        "pipes",
-        "instructions a pipe",
-        "against off",
-        "against page",
-        "shadow, bytes",
-    ];
-    let mut table = Table::new(head).left(3);
-    let cost = |row: &Record| Sample::new([row.time_ns as f64 / row.opens.max(1) as f64]);
-    for (i, (names, row)) in ROWS.iter().zip(rows).enumerate() {
-        let against = |other: usize| {
-            if i > other { percent(cost(row).difference(&cost(&rows[other]))) } else { String::new() }
-        };
-        let mut cells = names.map(str::to_owned).to_vec();
-        cells.extend([
-            grouped(row.opens as f64),
-            grouped(cost(row).mean()),
-            against(OFF),
-            against(PAGE),
-            grouped(row.shadow_bytes as f64),
-        ]);
-        table.row(cells);
+/// A row's name: how accesses are checked, and the causes that are switched on.
+fn name([checking, poisoned, allocator]: [&str; 3]) -> String {
+    let mut name = checking.to_owned();
+    if poisoned == "common" {
+        name += ", one page for all that is poisoned";
     }
-    format!(
-        "{table}\na pipe is one open and two closes. Published, other hardware, 10 pipes 10,000 times: 5.685 s before shadow was kept by page, 8.383 s with it (+47.5 %), \
-         nothing left when two causes were mended: the common poisoned page, the allocator's own memory"
-    )
+    if allocator == "checked" {
+        name += ", allocator checked";
+    }
+    name
+}
+
+fn row(settings: [&str; 3], base: Option<&str>) -> Variant {
+    let published = match settings {
+        ["full", ..] => Some(5.685),
+        ["page", "common", "checked"] => Some(8.383),
+        _ => None,
+    };
+    let keys = ["checking", "poisoned", "allocator"];
+    Variant {
+        name: name(settings),
+        group: "checking".into(),
+        base: base.map(Into::into),
+        settings: keys
+            .into_iter()
+            .zip(settings)
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
+        published: published.map(|value| Published { label: "s".into(), value }).into_iter().collect(),
+    }
 }
 
 #[cfg(test)]
@@ -128,17 +105,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_against_the_unchecked_one_and_the_causes_against_page() {
-        let row = |time_ns| Record { opens: 10, closes: 20, time_ns, shadow_bytes: 12_288 };
-        let table = text(&[1000, 3000, 4000, 5000, 6000, 8000].map(row));
-        let lines: Vec<&str> = table.lines().collect();
-        let line = |start: &[&str]| {
-            let found = lines.iter().find(|line| line.split_whitespace().take(3).eq(start.iter().copied()));
-            *found.expect("the row")
-        };
-        assert!(!line(&ROWS[0]).contains('%'));
-        assert!(line(&ROWS[1]).contains("+200.00 %"));
-        assert_eq!(line(&ROWS[2]).matches('%').count(), 1);
-        assert!(line(&ROWS[5]).contains("+700.00 %") && line(&ROWS[5]).contains("+100.00 %"));
+    fn each_row_has_a_name_and_a_base_of_its_own() {
+        let rows = ROWS.map(|(settings, base)| row(settings, base));
+        for (at, row) in rows.iter().enumerate() {
+            assert!(rows[..at].iter().all(|other| other.name != row.name), "{}", row.name);
+            assert!(row.base.as_ref().is_none_or(|base| rows[..at].iter().any(|other| other.name == *base)));
+        }
     }
 }

@@ -1,6 +1,8 @@
-//! What is counted in a trial, by name: one list for the table and for JSON.
+//! What is counted in a trial, by name: one list for the table and for the results.
 
+use super::harness::count;
 use super::trial::Trial;
+use crate::results;
 
 /// A counted quantity.
 pub struct Quantity {
@@ -54,8 +56,78 @@ pub const GHOST: &[Quantity] = &[
     Quantity { key: "lost_running", label: "translations lost while running", of: |t| t.vmid.lost_running },
 ];
 
+/// What VMs' memory came to.
+const MEMORY: &[Quantity] = &[
+    Quantity { key: "ram_bytes", label: "VMs' RAM, bytes", of: |t| t.memory.memory_bytes },
+    Quantity { key: "resident_bytes", label: "private, bytes", of: |t| t.memory.resident_bytes },
+    Quantity { key: "shared_bytes", label: "shared, bytes", of: |t| t.memory.shared_bytes },
+    Quantity { key: "copied_pages", label: "pages copied from images", of: |t| t.memory.copied_pages },
+    Quantity {
+        key: "overhead_bytes",
+        label: "the hypervisor's for VMs, bytes",
+        of: |t| t.memory.overhead_bytes,
+    },
+    Quantity { key: "common_frames", label: "frames for common pages", of: |t| t.common.frames },
+    Quantity { key: "common_most_used", label: "common frames, most", of: |t| t.common.most_used },
+    Quantity { key: "common_most_users", label: "mappings of them, most", of: |t| t.common.most_users },
+];
+
+/// Counts beside exits by reason.
+fn counts() -> impl Iterator<Item = &'static Quantity> {
+    ALLOCATOR.iter().chain(GHOST).chain(MEMORY)
+}
+
+/// All that is measured, as the results have it.
+pub fn all(deterministic: bool) -> Vec<results::Quantity> {
+    let time = |key: &str, label: &str, emulated| results::Quantity {
+        key: key.into(),
+        label: label.into(),
+        digits: 4,
+        emulated,
+    };
+    let mut all = vec![
+        time("time_s", "hackbench, s (emulated)", !deterministic),
+        count("exits", "exits"),
+        time("exits_per_message", "exits/message", false),
+        time("elapsed_s", "the run, s (emulated)", !deterministic),
+        time("host_cpu_s", "host CPU, s", false),
+        count("messages", "messages"),
+    ];
+    all.extend(counts().map(|quantity| count(quantity.key, quantity.label)));
+    all
+}
+
+/// What a trial measured of these.
+pub fn values(trial: &Trial) -> Vec<(&'static str, f64)> {
+    let mut values = vec![
+        ("time_s", trial.time_s),
+        ("exits", trial.exits.total as f64),
+        ("exits_per_message", trial.exits.total as f64 / trial.messages.max(1) as f64),
+        ("elapsed_s", trial.elapsed_s),
+        ("host_cpu_s", trial.host_cpu_s),
+        ("messages", trial.messages as f64),
+    ];
+    values.extend(counts().map(|quantity| (quantity.key, (quantity.of)(trial) as f64)));
+    values
+}
+
 /// Whether a tick of the counter is an instruction: the clock is driven by instructions, one a nanosecond, and the
 /// counter ticks once a nanosecond.
 pub fn ticks_are_instructions(deterministic: bool, counter_hz: u64) -> bool {
     deterministic && counter_hz == 1_000_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_quantity_has_a_value_and_a_name_of_its_own() {
+        let keys: Vec<String> = all(true).into_iter().map(|quantity| quantity.key).collect();
+        let measured: Vec<&str> = values(&Trial::default()).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, measured);
+        for (at, key) in keys.iter().enumerate() {
+            assert!(!keys[..at].contains(key), "{key}");
+        }
+    }
 }

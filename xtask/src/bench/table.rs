@@ -8,7 +8,7 @@ use super::trial::Trial;
 use super::vmid::{Outcome, Row};
 use crate::fit::short_hash;
 use crate::report::statistics::Sample;
-use crate::report::table::{Table, grouped, percent, with_error};
+use crate::report::table::{Table, grouped, verdict, with_error};
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -49,7 +49,7 @@ fn main_table(rows: &[Row]) -> Table {
             _ => verdict(&of(row), &of(&rows[0])),
         };
         table.row([
-            row.policy.clone(),
+            row.name.clone(),
             with_error(&time(row), 4),
             spread(&time(row)),
             with_error(&exits(row), 0),
@@ -71,7 +71,7 @@ fn counters(outcome: &Outcome) -> Table {
     let rows = &outcome.rows;
     let mut head = vec!["mean of each trial".to_string()];
     for (index, row) in rows.iter().enumerate() {
-        head.push(row.policy.clone());
+        head.push(row.name.clone());
         if index > 0 {
             head.push("vs first".into());
         }
@@ -137,7 +137,7 @@ fn memory(outcome: &Outcome) -> Table {
         let saved = ram + tables + images - taken;
         let mib = |bytes: f64| grouped(bytes / f64::from(1 << 20));
         table.row([
-            row.policy.clone(),
+            row.name.clone(),
             mib(ram),
             mib(mean(&|t| t.memory.resident_bytes + t.memory.shared_bytes)),
             mib(private),
@@ -168,16 +168,6 @@ pub fn reason(trial: &Trial, name: &str) -> u64 {
 /// The relative deviation.
 fn spread(sample: &Sample) -> String {
     sample.relative_deviation().map_or("-".into(), |deviation| format!("{deviation:.2} %"))
-}
-
-/// The difference from the first row, or that there is none.
-fn verdict(sample: &Sample, first: &Sample) -> String {
-    let difference = percent(sample.difference(first));
-    match sample.overlaps(first) {
-        Some(true) if sample.mean() == first.mean() => "no difference".into(),
-        Some(true) => format!("no difference ({difference})"),
-        _ => difference,
-    }
 }
 
 /// Something that the experiment is expected to show.

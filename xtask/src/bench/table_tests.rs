@@ -1,7 +1,6 @@
-//! The whole way from a recorded console to the table and JSON, and what is refused on it.
+//! The whole way from a recorded console to the table, and what is refused on it.
 
 use super::*;
-use crate::bench::json;
 use crate::bench::setups::Setup;
 use crate::bench::trial::measured;
 use crate::bench::vmid::outcome_of;
@@ -44,6 +43,7 @@ fn trial(log: &str) -> anyhow::Result<Trial> {
 
 fn outcome() -> Outcome {
     let row = |policy: &str, logs: [String; 2]| Row {
+        name: policy.into(),
         policy: policy.into(),
         trials: logs.iter().map(|log| trial(log).unwrap()).collect(),
     };
@@ -111,33 +111,4 @@ fn the_table_has_every_column_and_what_ran() {
     ] {
         assert!(text.contains(part), "`{part}` is not in\n{text}");
     }
-}
-
-#[test]
-fn json_has_the_same_numbers_and_they_add_up() {
-    let data = json::vmid(&[outcome()]);
-    assert_eq!(data["schema"], 1);
-    assert_eq!(data["bench"], "vmid");
-    assert_eq!(data["setup"]["name"], "2");
-    assert_eq!(data["machine"]["qemu"], "10.0.2");
-    let row = &data["rows"][0];
-    assert_eq!(row["policy"], "v3-no-clear");
-    assert_eq!(row["time_s"]["mean"], 2.05);
-    assert_eq!(row["time_s"]["trials"], 2);
-    assert!(row["time_s"]["sem"].as_f64().unwrap() > 0.049);
-    assert_eq!(row["exits"]["total"], 200);
-    assert_eq!(row["exits"]["by_reason"]["hvc"], 190);
-    for row in data["rows"].as_array().unwrap() {
-        let vmid = &row["vmid"];
-        let number = |key: &str| vmid[key].as_u64().unwrap();
-        assert_eq!(number("fast") + number("slow"), number("schedule_ins"));
-        for key in ["reserved", "allocations", "rollovers", "tlbi_broadcast", "tlbi_local", "kicks"] {
-            number(key);
-        }
-    }
-    assert_eq!(row["trials"][1]["vmid"]["rollovers"], 230);
-
-    let both = json::vmid(&[outcome(), outcome()]);
-    assert_eq!(both["rows"].as_array().unwrap().len(), 6);
-    assert_eq!(both["setup"][1]["name"], "2");
 }

@@ -43,7 +43,7 @@ struct Messaging {
     ok: bool,
 }
 
-/// Runs a trial.
+/// Runs a trial; returns what it printed, too.
 ///
 /// # Errors
 /// A run that fails, a guest that is missing or reports a failure, a report that doesn't add up.
@@ -53,7 +53,7 @@ pub fn run(
     limits: &Limits,
     log: Option<&Path>,
     step: &mut Step,
-) -> Result<Trial> {
+) -> Result<(Captured, Trial)> {
     let mut ended = 0;
     let captured = capture::capture(launch, limits, log, &mut |line| {
         if line.contains("@guest ") && line.contains("\"end\"") {
@@ -61,7 +61,8 @@ pub fn run(
             step.note(format!("{ended} of {} guests have ended", setup.vms));
         }
     })?;
-    measured(&captured, setup)
+    let trial = measured(&captured, setup)?;
+    Ok((captured, trial))
 }
 
 /// What a captured run measured.

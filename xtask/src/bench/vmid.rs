@@ -1,16 +1,20 @@
 //! The VMID experiment: each policy under each setup, some trials of each.
 
-use anyhow::{Context, Result};
-use serde_json::Value;
+use std::collections::BTreeMap;
 
+use anyhow::{Context, Result};
+
+use super::arm::Arm;
+use super::harness::{About, Experiment, Measured, Run};
 use super::setups::{Setup, policies};
 use super::trial::{self, Trial};
-use super::{BenchArgs, LoadName, host, jobs, json, table};
-use crate::fit::{self, Bundle};
+use super::{BenchArgs, LoadName, host, jobs, quantities, table};
+use crate::fit;
 use crate::image::{self, Programs};
-use crate::progress::Progress;
+use crate::progress::Step;
 use crate::qemu::Launch;
 use crate::report::statistics::Sample;
+use crate::results::{Published, Results, Variant, text};
 use crate::scenario::Scenario;
 use crate::{paths, run};
 
@@ -22,6 +26,8 @@ const LINUX_TRIALS: u32 = 1;
 /// One row of the table: a policy and its trials.
 #[derive(Debug, Clone)]
 pub struct Row {
+    /// What it is called: the policy, and the side of a comparison.
+    pub name: String,
     /// The policy.
     pub policy: String,
     /// What its trials measured.
@@ -50,105 +56,165 @@ pub struct Outcome {
     pub rows: Vec<Row>,
 }
 
-/// A setup that is ready to run.
-struct Prepared {
-    setup: Setup,
+/// One row, ready to run.
+struct Job {
+    /// The setup, by its place.
+    setup: usize,
+    /// What the table calls the row, and what the results do.
+    names: (String, String),
+    policy: String,
     scenario: Scenario,
-    bundle: Bundle,
+    programs: Programs,
 }
 
-/// Measures and prints; returns the data.
+/// A setup's bundle: policies and sides have the same.
+struct Bundle {
+    setup: Setup,
+    path: std::path::PathBuf,
+    hash: String,
+    bytes: u64,
+}
+
+/// Measures and prints.
 ///
 /// # Errors
-/// Anything that keeps a table from being complete.
-pub fn run(args: &BenchArgs) -> Result<Value> {
-    let policies = policies(args)?;
-    let setups = Setup::wanted(args)?;
+/// Anything that keeps the results from being complete.
+pub fn run(args: &BenchArgs) -> Result<Results> {
     let programs = image::build()?;
     let own_guest = run::read_kernel(&programs.guest.image)?;
-    let prepared: Vec<Prepared> = setups
-        .into_iter()
-        .map(|mut setup| {
+    let scratch = paths::scratch()?;
+    let mut bundles: Vec<Bundle> = Vec::new();
+    let mut list: Vec<Job> = Vec::new();
+    let mut notes = Vec::new();
+    for arm in Arm::of(args)? {
+        notes.extend(arm.note());
+        let args = BenchArgs { options: arm.options.clone(), cpu: arm.cpu.clone(), ..args.clone() };
+        let policies = policies(&args)?;
+        for (place, mut setup) in Setup::wanted(&args)?.into_iter().enumerate() {
             setup.fetch()?;
-            let scenario = setup.scenario(args, &own_guest)?;
-            let bundle = fit::write(&scenario)?;
-            Ok(Prepared { setup, scenario, bundle })
-        })
-        .collect::<Result<_>>()?;
-
-    let trials = args.trials.unwrap_or(if args.load == LoadName::Linux { LINUX_TRIALS } else { TRIALS });
-    let progress = Progress::new(prepared.len() * policies.len() * trials as usize);
-    let mut outcomes = Vec::new();
-    for prepared in prepared {
-        outcomes.push(measure(args, &programs, prepared, &policies, trials, &progress)?);
+            let mut scenario = setup.scenario(&args, &own_guest)?;
+            for policy in &policies {
+                scenario.set_option("vmid.policy", policy);
+                scenario.check("the command line")?;
+                let name = arm.name(policy);
+                let names = (name.clone(), format!("{}: {name}", setup.name));
+                let (scenario, programs) = (scenario.clone(), arm.programs(&programs));
+                list.push(Job { setup: place, names, policy: policy.clone(), scenario, programs });
+            }
+            if bundles.len() == place {
+                let bundle = fit::write(&scenario)?;
+                let path = scratch.path().join(format!("{place}.itb"));
+                bundle.write(&path)?;
+                bundles.push(Bundle { setup, path, hash: bundle.hash, bytes: bundle.bytes.len() as u64 });
+            }
+        }
     }
-    drop(progress);
+    let launch_of = |job: &Job| run::launch(&job.programs, &job.scenario, &bundles[job.setup].path);
+    let launch = launch_of(list.first().context("there is nothing to run")?)?;
+    let deterministic = launch.machine.deterministic;
+    let about = About {
+        bench: "vmid",
+        question: "What do VMID policies cost when many VMs share few CPUs, and few VMIDs?",
+        quantities: quantities::all(deterministic),
+        variants: list.iter().map(|job| row(job, &list, &bundles)).collect(),
+        shares: Vec::new(),
+        notes,
+    };
+    let mut experiment = Experiment::begin(args, about, &programs, &launch)?;
+    let trials = args.trials.unwrap_or(if args.load == LoadName::Linux { LINUX_TRIALS } else { TRIALS });
+    let seeded = args.options.iter().any(|(key, _)| key == "sched.seed");
+    let mut outcomes = Vec::new();
+    for (place, bundle) in bundles.iter().enumerate() {
+        let jobs: Vec<&Job> = list.iter().filter(|job| job.setup == place).collect();
+        let launch = launch_of(jobs[0])?;
+        let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
+        host::check_memory(&launch, at_once.min(jobs.len()))?;
+        let name = |job: &&Job| format!("setup {}, {}", bundle.setup.name, job.names.0);
+        let measured = experiment.measure(&jobs, name, at_once, trials, |job, run, step| {
+            let mut launch_of = |scenario: &Scenario| run::launch(&job.programs, scenario, &bundle.path);
+            one(job, bundle, run, seeded, &mut launch_of, step)
+        })?;
+        let mut rows: Vec<Row> = jobs
+            .iter()
+            .map(|job| Row { name: job.names.0.clone(), policy: job.policy.clone(), trials: Vec::new() })
+            .collect();
+        let count = rows.len();
+        for (index, trial) in measured.into_iter().enumerate() {
+            rows[index % count].trials.push(trial);
+        }
+        let setup = bundle.setup.clone();
+        outcomes.push(Outcome {
+            setup,
+            launch,
+            bundle: bundle.hash.clone(),
+            bundle_bytes: bundle.bytes,
+            rows,
+        });
+    }
     for outcome in &outcomes {
         println!("{}", table::text(outcome));
-    }
-    Ok(json::vmid(&outcomes))
-}
-
-/// One job: a trial of a policy.
-struct Job {
-    policy: usize,
-    trial: u32,
-    launch: Launch,
-}
-
-/// Runs all trials of a setup. A trial of each policy comes before the next of any, so that what changes on the host
-/// with time falls on all alike.
-fn measure(
-    args: &BenchArgs,
-    programs: &Programs,
-    prepared: Prepared,
-    policies: &[String],
-    trials: u32,
-    progress: &Progress,
-) -> Result<Outcome> {
-    let Prepared { setup, mut scenario, bundle } = prepared;
-    let scratch = paths::scratch()?;
-    let path = scratch.path().join("bundle.itb");
-    bundle.write(&path)?;
-    let mut list = Vec::new();
-    let seeded = args.options.iter().any(|(key, _)| key == "sched.seed");
-    for trial in 0..trials {
-        if !seeded {
-            // Trials differ in the order in which their VMs start, so that they are samples even where the clock is exact.
-            scenario.set_option("sched.seed", &(trial + 1).to_string());
-        }
-        // And in the machine's random numbers: where a Linux kernel lies decides how its scheduler's first steps fall out.
-        scenario.machine.seed = trial + 1;
-        for (index, policy) in policies.iter().enumerate() {
-            scenario.set_option("vmid.policy", policy);
-            scenario.check("the command line")?;
-            list.push(Job { policy: index, trial, launch: run::launch(programs, &scenario, &path)? });
+        for sign in table::signs(outcome) {
+            let seen = if sign.seen { "as expected" } else { "NOT AS EXPECTED" };
+            experiment.note(format!("setup {}, {seen}: {}", outcome.setup.name, sign.text));
         }
     }
-    let launch = list.first().context("there is no trial to run")?.launch.clone();
-
-    let at_once = if launch.machine.deterministic { jobs::DETERMINISTIC } else { 1 };
-    host::check_memory(&launch, at_once.min(list.len()))?;
-    let results =
-        jobs::all(list, at_once, |job| run_job(args, &setup, &policies[job.policy], job, progress))?;
-    let mut rows: Vec<Row> =
-        policies.iter().map(|policy| Row { policy: policy.clone(), trials: Vec::new() }).collect();
-    for (index, trial) in results.into_iter().enumerate() {
-        rows[index % policies.len()].trials.push(trial);
-    }
-    let bundle_bytes = bundle.bytes.len() as u64;
-    Ok(Outcome { setup, launch, bundle: bundle.hash, bundle_bytes, rows })
+    let results = experiment.end()?;
+    print!("{}", text::spreads(&results));
+    Ok(results)
 }
 
 /// Runs one trial.
-fn run_job(args: &BenchArgs, setup: &Setup, policy: &str, job: &Job, progress: &Progress) -> Result<Trial> {
-    let number = job.trial + 1;
-    let name = format!("setup {}, {policy}, trial {number}", setup.name);
-    let log = args.logs.as_ref().map(|logs| logs.join(format!("setup-{}-{policy}-{number}.log", setup.name)));
-    let mut step = progress.step(&name);
-    let trial = trial::run(&job.launch, setup, &setup.limits(), log.as_deref(), &mut step).context(name)?;
-    step.done();
-    Ok(trial)
+fn one(
+    job: &Job,
+    bundle: &Bundle,
+    run: &Run,
+    seeded: bool,
+    launch_of: &mut dyn FnMut(&Scenario) -> Result<Launch>,
+    step: &mut Step,
+) -> Result<(Vec<Measured>, Trial)> {
+    let mut scenario = job.scenario.clone();
+    if !seeded {
+        // Trials differ in the order in which their VMs start, so that they are samples even where the clock is exact.
+        scenario.set_option("sched.seed", &run.trial.to_string());
+    }
+    // And in the machine's random numbers: where a Linux kernel lies decides how its scheduler's first steps fall out.
+    scenario.machine.seed = run.trial;
+    let launch = launch_of(&scenario)?;
+    let setup = &bundle.setup;
+    let (captured, trial) = trial::run(&launch, setup, &setup.limits(), run.log.as_deref(), step)?;
+    let values = quantities::values(&trial);
+    let measured =
+        Measured { bundle: bundle.hash.clone(), ..Measured::new(&job.names.1, values, &captured)? };
+    Ok((vec![measured], trial))
+}
+
+/// A row of the results: compared with its setup's first.
+fn row(job: &Job, list: &[Job], bundles: &[Bundle]) -> Variant {
+    let setup = &bundles[job.setup].setup;
+    let first = list.iter().find(|other| other.setup == job.setup).filter(|first| first.names != job.names);
+    let mut settings = BTreeMap::from([("vmid.policy".to_owned(), job.policy.clone())]);
+    settings.extend(setup.options.iter().cloned());
+    Variant {
+        name: job.names.1.clone(),
+        group: format!("Setup {}: {}", setup.name, setup.describe()),
+        base: first.map(|first| first.names.1.clone()),
+        settings,
+        published: published(setup.name, &job.policy),
+    }
+}
+
+/// What E1 published, from other hardware: seconds and exits. Setup 2's row without the clear was misprinted.
+fn published(setup: &str, policy: &str) -> Vec<Published> {
+    let (time, exits) = match (setup, policy) {
+        ("1", "global") => (44.438_138_88, 145_348_264.0),
+        ("1", "v3-clear-zero") => (46.597_890_34, 133_587_307.0),
+        ("1", "v3-no-clear") => (44.503_178_2, 144_443_188.0),
+        ("2", "global") => (46.199_632_66, 23_699_546.0),
+        ("2", "v3-clear-zero") => (45.833_077_36, 23_260_203.0),
+        _ => return Vec::new(),
+    };
+    let figure = |label: &str, value: f64| Published { label: label.into(), value };
+    vec![figure("s", time), figure("exits", exits)]
 }
 
 /// An outcome with these rows, for tests of what is made of it.

@@ -1,4 +1,9 @@
-//! Statistics over trials: mean, standard error, relative deviation, and whether two differ.
+//! Statistics over trials: mean, standard error, quantiles, intervals, outliers, and whether two differ.
+
+/// Resamples of a bootstrap: enough for the ends of a 95 % interval to stay within a percent of its width from seed to seed.
+const RESAMPLES: usize = 10_000;
+/// Trials that a bootstrap needs; two can't say how they spread.
+const LEAST: usize = 3;
 
 /// The values of one quantity over the trials.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -45,54 +50,103 @@ impl Sample {
         if base == 0.0 { None } else { Some(100.0 * (self.mean() - base) / base) }
     }
 
-    /// Whether the intervals mean ± standard error overlap; `None` where one has no standard error.
-    pub fn overlaps(&self, other: &Self) -> Option<bool> {
-        let reach = self.standard_error()? + other.standard_error()?;
-        Some((self.mean() - other.mean()).abs() <= reach)
+    /// The standard error in % of the mean; `None` for fewer than two values or a mean of 0.
+    pub fn relative_error(&self) -> Option<f64> {
+        let mean = self.mean();
+        if mean == 0.0 { None } else { Some(100.0 * self.standard_error()? / mean.abs()) }
     }
+
+    /// The value below which this part of all lies, `0.0..=1.0`; between two values as far as the part says. `None` without values.
+    pub fn quantile(&self, part: f64) -> Option<f64> {
+        quantile(&sorted(self.values.clone()), part)
+    }
+
+    /// The values that lie more than one and a half times the distance of the quartiles outside of them (Tukey's fences).
+    pub fn outliers(&self) -> Vec<f64> {
+        let (Some(low), Some(high)) = (self.quantile(0.25), self.quantile(0.75)) else { return Vec::new() };
+        let reach = 1.5 * (high - low);
+        let outside = |value: &f64| *value < low - reach || *value > high + reach;
+        self.values.iter().copied().filter(outside).collect()
+    }
+
+    /// The 95 % interval of the mean by bootstrap (percentiles of resampled means); `None` for fewer than three values. The same values
+    /// have the same interval.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        bootstrap(&[self], |means| Some(means[0]))
+    }
+
+    /// Whether the 95 % intervals of both means overlap, or, where there are too few trials for these, mean ± standard error; `None`
+    /// where one has no spread at all to be told.
+    pub fn overlaps(&self, other: &Self) -> Option<bool> {
+        let ends = |sample: &Self| {
+            sample.interval().or_else(|| {
+                let (mean, error) = (sample.mean(), sample.standard_error()?);
+                Some((mean - error, mean + error))
+            })
+        };
+        let ((low, high), (other_low, other_high)) = (ends(self)?, ends(other)?);
+        Some(low <= other_high && other_low <= high)
+    }
+}
+
+/// The share of time that goes into something, from three runs: `with` it, `without` it, and a `floor` that has nothing of the load:
+/// ((a - f) - (b - f)) / (a - f).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share {
+    /// Of the means, in %.
+    pub percent: f64,
+    /// Its 95 % interval by bootstrap, in %; `None` where a run has fewer than three trials.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// The share; `None` where the run with all of it isn't above the floor.
+pub fn share(floor: &Sample, with: &Sample, without: &Sample) -> Option<Share> {
+    let of = |floor: f64, with: f64, without: f64| {
+        (with > floor).then(|| 100.0 * ((with - floor) - (without - floor)) / (with - floor))
+    };
+    let percent = of(floor.mean(), with.mean(), without.mean())?;
+    let interval = bootstrap(&[floor, with, without], |means| of(means[0], means[1], means[2]));
+    Some(Share { percent, interval })
+}
+
+/// The 2.5 % and 97.5 % quantiles of what `of` makes of resampled means; `None` if a sample has fewer than three values, or `of` makes
+/// nothing of one.
+fn bootstrap(samples: &[&Sample], of: impl Fn(&[f64]) -> Option<f64>) -> Option<(f64, f64)> {
+    if samples.iter().any(|sample| sample.values.len() < LEAST) {
+        return None;
+    }
+    // The seed of the sequence is arbitrary, and fixed so that a table repeats.
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut below = |count: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // The upper bits of a linear congruential sequence are the random ones (Knuth, volume 2, 3.6).
+        (((state >> 33) as usize) * count) >> 31
+    };
+    let resampled = |_| {
+        let means: Vec<f64> = samples
+            .iter()
+            .map(|sample| {
+                let count = sample.values.len();
+                (0..count).map(|_| sample.values[below(count)]).sum::<f64>() / count as f64
+            })
+            .collect();
+        of(&means)
+    };
+    let values = sorted((0..RESAMPLES).map(resampled).collect::<Option<_>>()?);
+    Some((quantile(&values, 0.025)?, quantile(&values, 0.975)?))
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
+    let at = part * sorted.len().checked_sub(1)? as f64;
+    let (low, high) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);
+    Some(low + (high - low) * at.fract())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn near(left: Option<f64>, right: f64) -> bool {
-        left.is_some_and(|left| (left - right).abs() < 1e-9)
-    }
-
-    #[test]
-    fn mean_deviation_and_error_are_those_of_the_textbook() {
-        let sample = Sample::new([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
-        assert_eq!(sample.mean(), 5.0);
-        assert!(near(sample.deviation(), (32.0f64 / 7.0).sqrt()));
-        assert!(near(sample.standard_error(), (32.0f64 / 7.0 / 8.0).sqrt()));
-        assert!(near(sample.relative_deviation(), 100.0 * (32.0f64 / 7.0).sqrt() / 5.0));
-    }
-
-    #[test]
-    fn a_single_trial_has_no_spread_and_no_verdict() {
-        let one = Sample::new([3.0]);
-        assert_eq!((one.mean(), one.deviation(), one.standard_error()), (3.0, None, None));
-        assert_eq!(one.overlaps(&Sample::new([3.0, 3.0])), None);
-        assert_eq!(Sample::default().mean(), 0.0);
-    }
-
-    #[test]
-    fn overlap_is_of_the_intervals_of_one_standard_error() {
-        let low = Sample::new([10.0, 12.0]);
-        assert_eq!(low.overlaps(&Sample::new([12.0, 14.0])), Some(true));
-        assert_eq!(low.overlaps(&Sample::new([13.5, 15.5])), Some(false));
-        let exact = Sample::new([7.0, 7.0, 7.0]);
-        assert_eq!(exact.overlaps(&exact.clone()), Some(true));
-        assert_eq!(exact.overlaps(&Sample::new([8.0, 8.0])), Some(false));
-    }
-
-    /// The published table of the VMID experiment, as a check of the sign and of what the base is.
-    #[test]
-    fn differences_are_in_percent_of_the_first_row() {
-        let first = Sample::new([145_348_264.0]);
-        assert!(near(Sample::new([133_587_307.0]).difference(&first).map(|d| (d * 100.0).round()), -809.0));
-        assert_eq!(first.difference(&Sample::new([0.0])), None);
-        assert_eq!(Sample::new([0.0]).relative_deviation(), None);
-    }
-}
+#[path = "statistics_tests.rs"]
+mod tests;

