@@ -13,10 +13,11 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::interrupt;
 use outcome::{Report, Summary};
+use system::Case;
 
 /// What `cargo xtask test` is asked to do.
 #[derive(Debug, clap::Args)]
@@ -73,6 +74,15 @@ const IMAGE: Suite = Suite { name: "image", quick: true, run: image::check };
 pub fn run(args: &TestArgs) -> Result<ExitCode> {
     let suites = || SUITES.iter().chain([&IMAGE]).filter(|suite| args.wants(suite.name, suite.quick));
     let cases = system::wanted(&|name, quick| args.wants(name, quick));
+    let names: Vec<String> =
+        suites().map(|suite| suite.name.to_owned()).chain(cases.iter().map(Case::full_name)).collect();
+    for filter in &args.filter {
+        ensure!(
+            names.iter().any(|name| name.contains(filter)),
+            "--filter {filter}: no test that would run has this in its name; `cargo xtask test --list` has all names{}",
+            if args.quick { ", and --quick leaves out the slow ones" } else { "" }
+        );
+    }
     if args.list {
         suites().for_each(|suite| println!("{}", suite.name));
         cases.iter().for_each(|case| println!("{}", case.full_name()));
@@ -120,6 +130,13 @@ mod tests {
         assert!(args(true, &["system/"]).wants("system/boots", true));
         assert!(!args(false, &["unit"]).wants("system/boots", true));
         assert!(args(false, &["nothing", "boots"]).wants("system/boots", false));
+    }
+
+    #[test]
+    fn a_filter_that_nothing_matches_is_an_error() {
+        let error = run(&args(false, &["tree", "no-such-test"])).unwrap_err().to_string();
+        assert!(error.contains("--filter no-such-test"), "{error}");
+        assert!(run(&args(true, &["loom"])).unwrap_err().to_string().contains("--quick leaves out"));
     }
 
     #[test]

@@ -53,6 +53,10 @@ pub fn run(cases: &[Case]) -> Result<Report> {
             }
             let start = Instant::now();
             let report = bench.run(case);
+            // What Ctrl-C cut off has neither passed nor failed.
+            if interrupt::requested() {
+                return;
+            }
             // If the output is gone, so is whoever would read of it.
             let _ = super::say(&case.full_name(), &report, start.elapsed());
             total.lock().unwrap_or_else(|broken| broken.into_inner()).add(report);
