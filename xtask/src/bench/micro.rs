@@ -138,10 +138,15 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
     let name = |job: &Job| arms[job.arm].name(job.run.name());
     let captured = experiment.measure(&list, name, at_once, args.trials.unwrap_or(1), |job, run, step| {
         let mut count = 0;
-        let captured = capture::capture(&job.launch, &Limits::default(), run.log.as_deref(), &mut |line| {
-            count += usize::from(line.contains("@guest "));
-            step.note(format!("{count} results"));
-        })?;
+        let captured = capture::capture(
+            &job.launch,
+            &args.limits(Limits::default()),
+            run.log.as_deref(),
+            &mut |line| {
+                count += usize::from(line.contains("@guest "));
+                step.note(format!("{count} results"));
+            },
+        )?;
         let mut all = measured(job.run, &captured)?;
         for measured in &mut all {
             measured.variant = arms[job.arm].name(&measured.variant);

@@ -22,11 +22,13 @@ mod vmid;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::linux::Release;
+use crate::qemu::capture::Limits;
 use crate::results::{Results, again, text};
 use crate::scenario::{self, size};
 use crate::setup::command::quoted;
@@ -101,6 +103,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["kind", "load", "setup", "options", "policies", "trials", "warmup", "a", "b", "scenarios",
         "deterministic", "threads", "calls", "qemu"])]
     pub repeat: Option<PathBuf>,
+    /// Seconds without a line on the console after which a run has failed [default: 120, more for many Linux guests]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub silence: Option<u32>,
     /// Let executed instructions drive the clock: one is one nanosecond, and runs repeat [default for vmid with --load messaging]
     #[arg(long)]
     pub deterministic: bool,
@@ -190,6 +195,15 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl BenchArgs {
+    /// How long a run may take, where `usual` is said of it.
+    fn limits(&self, usual: Limits) -> Limits {
+        let Some(silence) = self.silence else { return usual };
+        let silence = Duration::from_secs(silence.into());
+        Limits { silence, total: usual.total.max(8 * silence) }
+    }
 }
 
 /// Measures and prints.

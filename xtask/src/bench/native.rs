@@ -98,6 +98,7 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
     }
     let launch = &list.last().context("there is nothing to run")?.launch;
     let mut experiment = Experiment::begin(args, about, &programs, launch)?;
+    let limits = args.limits(setup.limits());
     let trials = args.trials.unwrap_or(TRIALS);
     experiment.measure(
         &list,
@@ -109,10 +110,10 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
             launch.machine.seed = run.trial;
             let log = run.log.as_deref();
             let (captured, values) = if job.odometer {
-                let (captured, trial) = trial::run(&launch, &setup, &setup.limits(), log, step)?;
+                let (captured, trial) = trial::run(&launch, &setup, &limits, log, step)?;
                 (captured, vec![("time", trial.time_s * 1e3), ("exits", trial.exits.total as f64)])
             } else {
-                let captured = capture(&launch, &setup.limits(), log, &mut |_| ())?;
+                let captured = capture(&launch, &limits, log, &mut |_| ())?;
                 let (time_s, _) = hackbench(&captured, &setup)?;
                 (captured, vec![("time", time_s * 1e3)])
             };

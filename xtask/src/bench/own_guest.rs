@@ -89,6 +89,7 @@ pub fn run(
     }
     let launch = &list.first().context("there is nothing to run")?.launch;
     let mut experiment = Experiment::begin(args, about, &programs, launch)?;
+    let limits = args.limits(Limits::default());
     let trials = args.trials.unwrap_or(if deterministic { 1 } else { TRIALS });
     let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
     experiment.measure(
@@ -96,7 +97,7 @@ pub fn run(
         |job| job.name.clone(),
         at_once,
         trials,
-        |job, run, _| Ok((measured(job, run, &values)?, ())),
+        |job, run, _| Ok((measured(job, run, &limits, &values)?, ())),
     )?;
     experiment.end()
 }
@@ -149,11 +150,12 @@ fn prepare(
 fn measured(
     job: &Job,
     run: &Run,
+    limits: &Limits,
     values: &impl Fn(&Value) -> Result<Vec<(&'static str, f64)>>,
 ) -> Result<Vec<Measured>> {
     let mut launch = job.launch.clone();
     launch.machine.seed = run.trial;
-    let captured = capture(&launch, &Limits::default(), run.log.as_deref(), &mut |_| ())?;
+    let captured = capture(&launch, limits, run.log.as_deref(), &mut |_| ())?;
     let records = records(&captured, job)?;
     let mut all = Vec::new();
     for (row, record) in job.rows.iter().zip(records) {

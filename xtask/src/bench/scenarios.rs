@@ -120,10 +120,11 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
             let mut launch = job.launch.clone();
             launch.machine.seed = run.trial;
             let mut lines = 0;
-            let captured = capture(&launch, &Limits::default(), run.log.as_deref(), &mut |_| {
-                lines += 1;
-                step.note(format!("{lines} lines on the console"));
-            })?;
+            let captured =
+                capture(&launch, &args.limits(Limits::default()), run.log.as_deref(), &mut |_| {
+                    lines += 1;
+                    step.note(format!("{lines} lines on the console"));
+                })?;
             let values = values(&captured)?;
             Ok((
                 vec![Measured { bundle: job.bundle.clone(), ..Measured::new(&job.row, values, &captured)? }],

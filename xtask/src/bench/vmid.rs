@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 
 use super::arm::Arm;
-use super::harness::{About, Experiment, Measured, Run};
+use super::harness::{About, Experiment, Measured};
 use super::setups::{Setup, policies};
 use super::trial::{self, Trial};
 use super::{BenchArgs, LoadName, host, jobs, quantities, table};
 use crate::fit;
 use crate::image::{self, Programs};
-use crate::progress::Step;
 use crate::qemu::Launch;
 use crate::report::statistics::Sample;
 use crate::results::{Published, Results, Variant, text};
@@ -129,10 +128,14 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         let launch = launch_of(jobs[0])?;
         let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
         host::check_memory(&launch, at_once.min(jobs.len()))?;
+        let limits = args.limits(bundle.setup.limits());
         let name = |job: &&Job| format!("setup {}, {}", bundle.setup.name, job.names.0);
         let measured = experiment.measure(&jobs, name, at_once, trials, |job, run, step| {
-            let mut launch_of = |scenario: &Scenario| run::launch(&job.programs, scenario, &bundle.path);
-            one(job, bundle, run, seeded, &mut launch_of, step)
+            let scenario = in_trial(&job.scenario, run.trial, seeded);
+            let launch = run::launch(&job.programs, &scenario, &bundle.path)?;
+            let (captured, trial) = trial::run(&launch, &bundle.setup, &limits, run.log.as_deref(), step)?;
+            let measured = Measured::new(&job.names.1, quantities::values(&trial), &captured)?;
+            Ok((vec![Measured { bundle: bundle.hash.clone(), ..measured }], trial))
         })?;
         let mut rows: Vec<Row> = jobs
             .iter()
@@ -163,29 +166,16 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
     Ok(results)
 }
 
-/// Runs one trial.
-fn one(
-    job: &Job,
-    bundle: &Bundle,
-    run: &Run,
-    seeded: bool,
-    launch_of: &mut dyn FnMut(&Scenario) -> Result<Launch>,
-    step: &mut Step,
-) -> Result<(Vec<Measured>, Trial)> {
-    let mut scenario = job.scenario.clone();
+/// The scenario with a trial's seeds.
+fn in_trial(scenario: &Scenario, trial: u32, seeded: bool) -> Scenario {
+    let mut scenario = scenario.clone();
     if !seeded {
         // Trials differ in the order in which their VMs start, so that they are samples even where the clock is exact.
-        scenario.set_option("sched.seed", &run.trial.to_string());
+        scenario.set_option("sched.seed", &trial.to_string());
     }
     // And in the machine's random numbers: where a Linux kernel lies decides how its scheduler's first steps fall out.
-    scenario.machine.seed = run.trial;
-    let launch = launch_of(&scenario)?;
-    let setup = &bundle.setup;
-    let (captured, trial) = trial::run(&launch, setup, &setup.limits(), run.log.as_deref(), step)?;
-    let values = quantities::values(&trial);
-    let measured =
-        Measured { bundle: bundle.hash.clone(), ..Measured::new(&job.names.1, values, &captured)? };
-    Ok((vec![measured], trial))
+    scenario.machine.seed = trial;
+    scenario
 }
 
 /// A row of the results: compared with its setup's first.

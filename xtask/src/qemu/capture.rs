@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::Launch;
 pub use super::captured::Captured;
 use super::console::Splitter;
+use super::doing;
 use super::process::Process;
 use crate::interrupt;
 use crate::report::symbols;
@@ -65,6 +66,7 @@ pub fn capture(
     let started = Instant::now();
     let mut last = started;
     let mut captured = Captured::default();
+    let mut late = false;
     let outcome = loop {
         match lines.recv_timeout(Duration::from_millis(100)) {
             Ok(line) => {
@@ -88,6 +90,7 @@ pub fn capture(
             process.kill();
             return Err(error);
         }
+        late = last.elapsed() > limits.silence || started.elapsed() > limits.total;
         if last.elapsed() > limits.silence {
             break Err(anyhow::anyhow!("nothing came on the console for {} s", limits.silence.as_secs()));
         }
@@ -96,12 +99,16 @@ pub fn capture(
         }
     };
     captured.elapsed = started.elapsed();
+    let doing = match (late, launch.boot.virtualization) {
+        (true, true) => format!("\n{}", doing::ask(&mut keyboard, &lines, limits.silence)),
+        _ => String::new(),
+    };
     let outcome = outcome.and_then(|()| end(&mut process, &errors, &captured, launch));
     process.kill();
     captured.cpu_time = process.cpu_time().unwrap_or_default();
     match outcome {
         Ok(()) => Ok(captured),
-        Err(error) => bail!("{error:#}\n{}", last_lines(&captured.lines)),
+        Err(error) => bail!("{error:#}\n{}{doing}", last_lines(&captured.lines)),
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod capture;
 mod captured;
 pub mod console;
+mod doing;
 pub mod interactive;
 mod process;
 
