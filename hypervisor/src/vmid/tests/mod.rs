@@ -1,6 +1,7 @@
 //! Tests of the allocator on the host. The concurrent ones are in `hypervisor/tests/loom_vmid`.
 
 mod comparison;
+mod ends;
 mod machine;
 mod over_vms;
 mod pinned;
