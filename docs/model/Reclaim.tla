@@ -10,6 +10,7 @@ CONSTANTS
     Vms,          \* model values, a symmetry set
     Vmids,        \* model values, a symmetry set
     None,         \* a model value
+    Pinned,       \* the VMs whose VMID is theirs for good: a subset of Vms
     VcpusPerVm,   \* CPUs that may run one VM at once
     LastTenure,   \* tenures have the numbers 1 to this
     Flush,        \* "local": each CPU for itself before it enters; "broadcast": right when a VMID is taken away
@@ -56,6 +57,7 @@ IsLive(id) == Vmid(id) # None
 Min(S) == CHOOSE x \in S : \A y \in S : x <= y
 Goto(c, label) == pc' = [pc EXCEPT ![c] = label]
 Running(v) == {c \in Cpus : vm[c] = v}
+OfPinned == {Vmid(cell[v]) : v \in Pinned}    \* never free, and no tenures
 
 (* ---- TLBs: as in Vmid.tla with eager walks. ---- *)
 
@@ -142,7 +144,7 @@ Renew(c) ==
     /\ pc[c] = "renew"
     /\ LET old == cell[vm[c]]
        IN
-       IF IsLive(old) /\ owner[Vmid(old)] = old THEN
+       IF vm[c] \in Pinned \/ (IsLive(old) /\ owner[Vmid(old)] = old) THEN
            /\ rid' = [rid EXCEPT ![c] = old]
            /\ Goto(c, "admit")
            /\ UNCHANGED <<number, owner, used, taken, victim, todo, cleared>>
@@ -179,7 +181,8 @@ Shortage(c) ==
              ELSE /\ counting' = TRUE /\ seen' = {c}
                   /\ used' = [x \in Vmids |-> IF owner[x] # Zero THEN Cpus ELSE {}]
                   /\ Goto(c, "renew")
-    /\ UNCHANGED <<number, cell, prev, behind, owner, stale, taken, entries, touched, lock, victim, cleared, vm, rid,
+          /\ taken' = IF counting' /\ Fault = "frees-pinned" THEN taken \ OfPinned ELSE taken
+    /\ UNCHANGED <<number, cell, prev, behind, owner, stale, entries, touched, lock, victim, cleared, vm, rid,
                    vttbr, cached, life, edit>>
 
 \* ---- Taking a VMID away (revoke): each CPU's entry, then its slot. Also at a VM's end.
@@ -246,7 +249,7 @@ RevokeFlush(c) ==
         /\ IF todo # {d} THEN UNCHANGED <<victim, stale, taken, lock, life, pc, vm>>
            ELSE /\ victim' = None
                 /\ stale' = [stale EXCEPT ![victim] = {}]
-                /\ taken' = taken \ {victim}
+                /\ taken' = taken \ ({victim} \ OfPinned)
                 /\ IF pc[c] = "end_flush"
                    THEN /\ lock' = None
                         /\ life' = [life EXCEPT ![vm[c]] = "ended"]
@@ -273,10 +276,14 @@ PublishId(c) ==
                    edit>>
 
 \* This CPU's entry is its own, and the rest the lock's. If something stale is left in its TLB, it is noted as gone already.
+\* Of a pinned VMID there is no account.
 Admit(c) ==
     /\ pc[c] = "admit"
     /\ LET x == Vmid(rid[c])
-       IN IF counting
+       IN IF vm[c] \in Pinned
+          THEN /\ known' = IF counting THEN [known EXCEPT ![c][x] = Num(rid[c])] ELSE known
+               /\ Goto(c, "store_active") /\ UNCHANGED <<stale, used>>
+          ELSE IF counting
           THEN /\ stale' = [stale EXCEPT ![x] = @ \ {c}]
                /\ used' = [used EXCEPT ![x] = @ \cup {c}]
                /\ known' = [known EXCEPT ![c][x] = Num(rid[c])]
@@ -390,10 +397,15 @@ EndLock(c) ==
     /\ pc[c] = "end_lock" /\ lock = None
     /\ Synchronize(c)
     /\ LET id == cell[vm[c]]
-       IN /\ cell' = [cell EXCEPT ![vm[c]] = Zero]
-          /\ prev' = [prev EXCEPT ![vm[c]] = Zero]
+           pinned == vm[c] \in Pinned
+       IN /\ cell' = [cell EXCEPT ![vm[c]] = IF pinned THEN id ELSE Zero]
+          /\ prev' = [prev EXCEPT ![vm[c]] = IF pinned THEN @ ELSE Zero]
           /\ behind' = {b \in behind : b[1] # c /\ b[2] # vm[c]}
-          /\ IF IsLive(id) /\ owner[Vmid(id)] = id
+          /\ IF pinned
+             THEN /\ lock' = c /\ victim' = Vmid(id) /\ todo' = Cpus /\ cleared' = {}
+                  /\ Goto(c, "end_flush")
+                  /\ UNCHANGED <<vm, life>>
+             ELSE IF IsLive(id) /\ owner[Vmid(id)] = id
              THEN /\ lock' = c /\ victim' = Vmid(id) /\ todo' = used[Vmid(id)] /\ cleared' = {}
                   /\ Goto(c, "end_known")
                   /\ UNCHANGED <<vm, life>>
@@ -402,17 +414,24 @@ EndLock(c) ==
                   /\ UNCHANGED holder
     /\ UNCHANGED <<number, counting, accounts, known, slots, rid, vttbr, cached, edit>>
 
+\* What is left of the ended one is nobody's, and must not be met by its successor either.
 Begin(v) ==
     /\ life[v] = "ended"
     /\ life' = [life EXCEPT ![v] = "alive"]
-    /\ UNCHANGED <<ids, accounts, entries, slots, holder, pc, vm, rid, vttbr, cached, edit>>
+    /\ cached' = [c \in Cpus |-> {IF e[1] = v THEN <<None, e[2], e[3]>> ELSE e : e \in cached[c]}]
+    /\ UNCHANGED <<ids, accounts, entries, slots, holder, pc, vm, rid, vttbr, edit>>
 
 (* ---- All together. ---- *)
 
 Init ==
     /\ number = 1 /\ counting = FALSE /\ seen = {}
-    /\ cell = [v \in Vms |-> Zero] /\ prev = [v \in Vms |-> Zero] /\ behind = {}
-    /\ owner = [x \in Vmids |-> Zero] /\ used = [x \in Vmids |-> {}] /\ stale = [x \in Vmids |-> {}] /\ taken = {}
+    \* Pinned VMIDs are given before any VM runs, and are no tenures.
+    /\ \E f \in [Pinned -> Vmids] :
+        /\ \A v, w \in Pinned : f[v] = f[w] => v = w
+        /\ cell = [v \in Vms |-> IF v \in Pinned THEN <<1, f[v]>> ELSE Zero]
+        /\ taken = {f[v] : v \in Pinned}
+    /\ prev = cell /\ behind = {}
+    /\ owner = [x \in Vmids |-> Zero] /\ used = [x \in Vmids |-> {}] /\ stale = [x \in Vmids |-> {}]
     /\ known = [c \in Cpus |-> [x \in Vmids |-> 0]] /\ unknown = {} /\ fresh = {}
     /\ active = [c \in Cpus |-> Zero] /\ reserved = [c \in Cpus |-> Zero] /\ touched = {}
     /\ lock = None /\ todo = {} /\ victim = None /\ cleared = {}
@@ -431,7 +450,7 @@ Next ==
 
 Spec == Init /\ [][Next]_vars
 
-(* ---- The invariants, numbered as in docs/vmid.md. There are no generations, and no VMID is pinned. ---- *)
+(* ---- The invariants, numbered as in docs/vmid.md. There are no generations. ---- *)
 
 InGuest(c) == pc[c] \in {"guest", "edit"}
 
@@ -459,14 +478,22 @@ VttbrIsActive ==                                                                
 OnlyTheLockRevives ==                                                                                       \* 9
     [][\A c \in Cpus : active[c] \in {Zero, Out} /\ IsLive(active'[c]) => lock = c]_vars
 
+PinnedIdsDontChange ==                                                                                      \* 10
+    [][\A v \in Pinned : Vmid(cell'[v]) = Vmid(cell[v])]_vars
+
+PinnedIsNobodyElses ==                                                                                      \* 10
+    \A v \in Pinned, w \in Vms : v # w => Vmid(cell[v]) # Vmid(cell[w])
+
 EndedLeavesNothing ==                                                                                       \* 11
-    \A v \in Vms : life[v] = "ended" => \A c \in Cpus : \A e \in Tlb(c) : 
+    \A v \in Vms : life[v] = "ended" => \A c \in Cpus : \A e \in Tlb(c) :
         e[1] = v => \/ c \in stale[e[2]]
                     \/ pc[c] \in {"store_active_stale", "flush_here"} /\ Vmid(rid[c]) = e[2]
 
 \* What runs is never taken away (there is no rollover that would have to reserve it, 12).
 RunningKeepsIts ==
-    \A c \in Cpus : pc[c] = "guest" => owner[vttbr[c][2]] = cell[vm[c]] /\ Vmid(cell[vm[c]]) = vttbr[c][2]
+    \A c \in Cpus : pc[c] = "guest" =>
+        /\ Vmid(cell[vm[c]]) = vttbr[c][2]
+        /\ owner[vttbr[c][2]] = IF vm[c] \in Pinned THEN Zero ELSE cell[vm[c]]
 
-Symmetry == Permutations(Vms) \cup Permutations(Vmids)
+Symmetry == Permutations(Vms \ Pinned) \cup Permutations(Pinned) \cup Permutations(Vmids)
 =============================================================================

@@ -13,7 +13,9 @@ CONSTANTS
     None,            \* a model value: no VM, VMID 0
     Crowd,           \* whether there may be more VMs than are followed here, which take any VMIDs that are free
     VcpusPerVm,      \* CPUs that may run one VM at once
+    Pinned,          \* the VMs whose VMID is theirs for good: a subset of Vms
     Policy,          \* "v3-no-clear", "v3-clear-zero", "merged", "clear", "tri-state", "global"
+    Flush,           \* a rollover flushes: "broadcast"; "local": each CPU for itself, before it enters a guest
     LastGeneration,  \* none is begun after this one ...
     AtLast,          \* ... "stop", or "wrap" (1 comes next)
     LateGeneration,  \* "no"; "until-dsb", "until-lock": when others see a new generation at the latest
@@ -35,6 +37,7 @@ VARIABLES
     active,    \* for each CPU: its active slot
     reserved,  \* for each CPU: its reserved id
     used,      \* the VMIDs whose bit is set
+    pending,   \* CPUs that have to flush their own TLB before they enter a guest
     lock,      \* the CPU that holds the lock, or None
     todo,      \* CPUs that the lock's holder has yet to go to
     pc,        \* for each CPU: what it does next
@@ -47,9 +50,9 @@ VARIABLES
     matched,   \* for each CPU: the generation of the id that it entered a guest under last
     edit       \* the change of tables that is under way, or done
 
-vars == <<gen, seen, cell, prev, behind, active, reserved, used, lock, todo, pc, vm, rid, ract, vttbr, cached,
-          life, matched, edit>>
-memory == <<gen, seen, cell, prev, behind, active, reserved, used>>    \* what CPUs share
+vars == <<gen, seen, cell, prev, behind, active, reserved, used, pending, lock, todo, pc, vm, rid, ract, vttbr,
+          cached, life, matched, edit>>
+memory == <<gen, seen, cell, prev, behind, active, reserved, used, pending>>    \* what CPUs share
 
 (* ---- Ids: a generation and a VMID. Those without a VMID mean other things (vmid/id.rs). ---- *)
 
@@ -96,8 +99,8 @@ SeenBy(c) == IF LateGeneration = "no" THEN gen ELSE seen[c]
 GenerationArrives(c) ==
     /\ LateGeneration # "no" /\ seen[c] # gen
     /\ seen' = [seen EXCEPT ![c] = gen]
-    /\ UNCHANGED <<gen, cell, prev, behind, active, reserved, used, lock, todo, pc, vm, rid, ract, vttbr, cached,
-                   life, matched, edit>>
+    /\ UNCHANGED <<gen, cell, prev, behind, active, reserved, used, pending, lock, todo, pc, vm, rid, ract, vttbr,
+                   cached, life, matched, edit>>
 
 \* A store of a VM's id, which others may go on missing.
 SetId(c, v, id) ==
@@ -113,6 +116,9 @@ Publish ==
     /\ behind' = {}
 
 Goto(c, label) == pc' = [pc EXCEPT ![c] = label]
+
+\* What a pinned VM has is never free (Pool::pin_next, Pool::clear).
+OfPinned == {Vmid(cell[v]) : v \in Pinned}
 
 (* ---- Schedule in: the fast path (Allocator::schedule_in). ---- *)
 
@@ -132,8 +138,8 @@ ReadId(c) ==
         /\ rid' = [rid EXCEPT ![c] = id]
         /\ behind' = IF id = cell[vm[c]] THEN behind \ {<<c, vm[c]>>} ELSE behind
     /\ Goto(c, "read_generation")
-    /\ UNCHANGED <<gen, seen, cell, prev, active, reserved, used, lock, todo, vm, ract, vttbr, cached, life, matched,
-                   edit>>
+    /\ UNCHANGED <<gen, seen, cell, prev, active, reserved, used, pending, lock, todo, vm, ract, vttbr, cached, life,
+                   matched, edit>>
 
 Slowly(c) == Goto(c, "lock") /\ rid' = [rid EXCEPT ![c] = Zero] /\ ract' = [ract EXCEPT ![c] = Zero]
 
@@ -158,7 +164,8 @@ Exchange(c) ==
        IN /\ active' = IF writes THEN [active EXCEPT ![c] = rid[c]] ELSE active
           /\ IF wins THEN Goto(c, "bind") /\ ract' = [ract EXCEPT ![c] = Zero] /\ UNCHANGED rid
                      ELSE Slowly(c)
-    /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, lock, todo, vm, vttbr, cached, life, matched, edit>>
+    /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, pending, lock, todo, vm, vttbr, cached, life, matched,
+                   edit>>
 
 (* ---- Schedule in: the slow path (schedule_in_slowly, Renewal). ---- *)
 
@@ -169,7 +176,8 @@ Lock(c) ==
     /\ seen' = IF LateGeneration = "no" THEN seen ELSE [seen EXCEPT ![c] = gen]
     /\ behind' = {b \in behind : b[1] # c}
     /\ Goto(c, "renew")
-    /\ UNCHANGED <<gen, cell, prev, active, reserved, used, todo, vm, rid, ract, vttbr, cached, life, matched, edit>>
+    /\ UNCHANGED <<gen, cell, prev, active, reserved, used, pending, todo, vm, rid, ract, vttbr, cached, life, matched,
+                   edit>>
 
 \* With the VM's id renewed, if it has to be: a step of the lock's holder alone.
 Renew(c) ==
@@ -177,14 +185,15 @@ Renew(c) ==
     /\ LET old == cell[vm[c]]
            new == <<gen, Vmid(old)>>
            holders == {d \in Cpus : reserved[d] = old}
+           pinned == vm[c] \in Pinned /\ Fault # "renews-pinned"
        IN
        IF IsLive(old) /\ Gen(old) = gen THEN
            /\ rid' = [rid EXCEPT ![c] = old]
            /\ Goto(c, "store_active")
            /\ UNCHANGED <<reserved, used>>
-       ELSE IF IsLive(old) /\ holders # {} THEN
+       ELSE IF IsLive(old) /\ (holders # {} \/ pinned) THEN
            /\ reserved' = [d \in Cpus |->
-                IF d \in (IF Fault = "one-reserved-slot" THEN {Min(holders)} ELSE holders) THEN new ELSE reserved[d]]
+                IF d \in holders /\ (Fault # "one-reserved-slot" \/ d = Min(holders)) THEN new ELSE reserved[d]]
            /\ rid' = [rid EXCEPT ![c] = new]
            /\ Goto(c, "store_id")
            /\ UNCHANGED used
@@ -197,8 +206,9 @@ Renew(c) ==
                 /\ UNCHANGED reserved
            \/ /\ Crowd \/ Vmids \subseteq used
               /\ Goto(c, "roll_generation")
-              /\ UNCHANGED <<rid, reserved, used>>
-    /\ UNCHANGED <<gen, seen, cell, prev, behind, active, lock, todo, vm, ract, vttbr, cached, life, matched, edit>>
+              /\ UNCHANGED <<reserved, used, rid>>
+    /\ UNCHANGED <<gen, seen, cell, prev, behind, active, pending, lock, todo, vm, ract, vttbr, cached, life, matched,
+                   edit>>
 
 \* After a rollover. What was reserved by it belongs to a VM whose id was current, so not to this one. More VMs may come and
 \* more rollovers go before this one.
@@ -211,17 +221,24 @@ Take(c) ==
        \/ /\ Crowd
           /\ Goto(c, "roll_generation")
           /\ UNCHANGED <<used, rid>>
-    /\ UNCHANGED <<gen, seen, cell, prev, behind, active, reserved, lock, todo, vm, ract, vttbr, cached, life, matched,
-                   edit>>
+    /\ UNCHANGED <<gen, seen, cell, prev, behind, active, reserved, pending, lock, todo, vm, ract, vttbr, cached, life,
+                   matched, edit>>
 
 RollGeneration(c) ==
     /\ pc[c] = "roll_generation"
     /\ IF gen < LastGeneration THEN gen' = gen + 1 ELSE AtLast = "wrap" /\ gen' = 1
     /\ seen' = IF LateGeneration = "no" THEN seen ELSE [seen EXCEPT ![c] = gen']
-    /\ used' = {}
+    /\ used' = IF Fault = "frees-pinned" THEN {} ELSE OfPinned
     /\ todo' = Cpus
     /\ Goto(c, IF Fault = "flush-before-exchange" THEN "roll_flush" ELSE "roll_slots")
-    /\ UNCHANGED <<cell, prev, behind, active, reserved, lock, vm, rid, ract, vttbr, cached, life, matched, edit>>
+    /\ UNCHANGED <<cell, prev, behind, active, reserved, pending, lock, vm, rid, ract, vttbr, cached, life, matched,
+                   edit>>
+
+\* After the slots: a broadcast; or a mark for each CPU, which comes to the lock before it enters a guest, as its slot is 0.
+RollOn(c) ==
+    IF Flush = "local"
+    THEN Goto(c, "take") /\ todo' = {} /\ pending' = IF Fault = "marks-itself" THEN pending \cup {c} ELSE Cpus
+    ELSE Goto(c, "roll_publish") /\ todo' = Cpus /\ UNCHANGED pending
 
 \* One CPU's active slot becomes 0; what it held is reserved.
 RollSlot(c) ==
@@ -234,10 +251,10 @@ RollSlot(c) ==
           /\ reserved' = [reserved EXCEPT ![d] = id]
           \* `global` gives nobody's VMID another generation: it waits for those that ran.
           /\ used' = IF IsLive(id) /\ Policy # "global" THEN used \cup {Vmid(id)} ELSE used
-          /\ todo' = IF last /\ Fault = "flush-before-exchange" THEN {} ELSE IF last THEN Cpus ELSE todo \ {d}
-          /\ IF ~last THEN UNCHANGED pc
-             ELSE Goto(c, IF Fault = "flush-before-exchange" THEN "take"
-                     ELSE IF Policy = "global" THEN "roll_wait" ELSE "roll_publish")
+          /\ IF ~last THEN todo' = todo \ {d} /\ UNCHANGED <<pending, pc>>
+             ELSE IF Fault = "flush-before-exchange" THEN todo' = {} /\ Goto(c, "take") /\ UNCHANGED pending
+             ELSE IF Policy = "global" THEN todo' = {} /\ Goto(c, "roll_wait") /\ UNCHANGED pending
+             ELSE RollOn(c)
     /\ UNCHANGED <<gen, seen, cell, prev, behind, lock, vm, rid, ract, vttbr, cached, life, matched, edit>>
 
 \* `global`: every CPU that was in a guest has been kicked, has parked its VTTBR_EL2 and said so.
@@ -245,8 +262,8 @@ RollWait(c) ==
     /\ pc[c] = "roll_wait"
     /\ Fault = "no-wait" \/ \A d \in Cpus : IsLive(reserved[d]) => active[d] # Zero
     /\ reserved' = [d \in Cpus |-> Zero]
-    /\ Goto(c, "roll_publish")
-    /\ UNCHANGED <<gen, seen, cell, prev, behind, active, used, lock, todo, vm, rid, ract, vttbr, cached, life, matched,
+    /\ RollOn(c)
+    /\ UNCHANGED <<gen, seen, cell, prev, behind, active, used, lock, vm, rid, ract, vttbr, cached, life, matched,
                    edit>>
 
 \* DSB ISHST
@@ -254,7 +271,8 @@ RollPublish(c) ==
     /\ pc[c] = "roll_publish"
     /\ Publish
     /\ IF Fault = "no-rollover-flush" THEN Goto(c, "take") /\ todo' = {} ELSE Goto(c, "roll_flush") /\ UNCHANGED todo
-    /\ UNCHANGED <<gen, cell, prev, active, reserved, used, lock, vm, rid, ract, vttbr, cached, life, matched, edit>>
+    /\ UNCHANGED <<gen, cell, prev, active, reserved, used, pending, lock, vm, rid, ract, vttbr, cached, life, matched,
+                   edit>>
 
 \* TLBI ALLE1IS reaches one CPU; when it has reached the last, DSB ISH is done.
 RollFlush(c) ==
@@ -271,23 +289,32 @@ StoreNewId(c) ==
     /\ SetId(c, vm[c], rid[c])
     \* A VM that keeps its VMID can be invalidated under its old id as well: no need to wait then.
     /\ Goto(c, IF Publishes /\ Vmid(rid[c]) # Vmid(cell[vm[c]]) THEN "publish_id" ELSE "store_active")
-    /\ UNCHANGED <<gen, seen, active, reserved, used, lock, todo, vm, rid, ract, vttbr, cached, life, matched, edit>>
+    /\ UNCHANGED <<gen, seen, active, reserved, used, pending, lock, todo, vm, rid, ract, vttbr, cached, life, matched,
+                   edit>>
 
 \* DSB ISHST
 PublishId(c) ==
     /\ pc[c] = "publish_id"
     /\ Publish
     /\ Goto(c, "store_active")
-    /\ UNCHANGED <<gen, cell, prev, active, reserved, used, lock, todo, vm, rid, ract, vttbr, cached, life, matched,
-                   edit>>
+    /\ UNCHANGED <<gen, cell, prev, active, reserved, used, pending, lock, todo, vm, rid, ract, vttbr, cached, life,
+                   matched, edit>>
 
 StoreActive(c) ==
     /\ pc[c] = "store_active"
     /\ active' = [active EXCEPT ![c] = rid[c]]
     /\ lock' = None
-    /\ Goto(c, "bind")
+    /\ pending' = pending \ {c}
+    /\ Goto(c, IF c \in pending /\ Fault # "no-local-flush" THEN "flush_here" ELSE "bind")
     /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, todo, vm, rid, ract, vttbr, cached, life, matched,
                    edit>>
+
+\* TLBI ALLE1, DSB NSH, without the lock: its slot has the id. A rollover that comes meanwhile leaves a new mark.
+FlushHere(c) ==
+    /\ pc[c] = "flush_here"
+    /\ cached' = DropAll(c)
+    /\ Goto(c, "bind")
+    /\ UNCHANGED <<memory, lock, todo, vm, rid, ract, vttbr, life, matched, edit>>
 
 (* ---- The world switch (bind and unbind in scheduler/binding.rs). ---- *)
 
@@ -322,16 +349,17 @@ ScheduleOut(c) ==
     /\ IF Policy \in {"tri-state", "global"} /\ ~IsLive(active[c]) THEN Goto(c, "say_away") /\ UNCHANGED vm
        ELSE IF Parking = "late" THEN Goto(c, "park") /\ UNCHANGED vm
        ELSE Idle(c)
-    /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, lock, todo, rid, ract, vttbr, cached, life, matched,
-                   edit>>
+    /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, pending, lock, todo, rid, ract, vttbr, cached, life,
+                   matched, edit>>
 
-\* The exchange failed on a rollover's 0, which this replaces by a value that sends the CPU to the lock just so (tri-state, global).
+\* The exchange failed on a rollover's 0, which this replaces by a value that sends the CPU to the lock just so (tri-state,
+\* global).
 SayAway(c) ==
     /\ pc[c] = "say_away"
     /\ active' = [active EXCEPT ![c] = Away]
     /\ IF Parking = "late" THEN Goto(c, "park") /\ UNCHANGED vm ELSE Idle(c)
-    /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, lock, todo, rid, ract, vttbr, cached, life, matched,
-                   edit>>
+    /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, pending, lock, todo, rid, ract, vttbr, cached, life,
+                   matched, edit>>
 
 \* VTTBR_EL2 was written in time, but without an ISB the walker learns of it only now.
 ParkLate(c) ==
@@ -421,19 +449,25 @@ EndLock(c) ==
     /\ seen' = IF LateGeneration = "no" THEN seen ELSE [seen EXCEPT ![c] = gen]
     /\ LET id == cell[vm[c]]
            holds == Gen(id) = gen \/ \E d \in Cpus : reserved[d] = id
-       IN /\ cell' = [cell EXCEPT ![vm[c]] = Zero]
-          /\ prev' = [prev EXCEPT ![vm[c]] = Zero]
+           pinned == vm[c] \in Pinned
+       IN /\ cell' = [cell EXCEPT ![vm[c]] = IF pinned THEN id ELSE Zero]
+          /\ prev' = [prev EXCEPT ![vm[c]] = IF pinned THEN @ ELSE Zero]
           \* Who finds the VM's successor in a queue sees all of this.
           /\ behind' = {b \in behind : b[1] # c /\ b[2] # vm[c]}
-          /\ IF holds
+          /\ IF pinned
+             \* Its VMID and its id stay, for its successor; but not its entries.
+             THEN /\ lock' = c /\ todo' = Cpus /\ rid' = [rid EXCEPT ![c] = id]
+                  /\ Goto(c, "end_flush")
+                  /\ UNCHANGED <<reserved, vm, life>>
+             ELSE IF holds
              THEN /\ lock' = c /\ todo' = Cpus /\ rid' = [rid EXCEPT ![c] = id]
                   /\ reserved' = [d \in Cpus |-> IF reserved[d] = id THEN Zero ELSE reserved[d]]
                   /\ Goto(c, "end_slots")
                   /\ UNCHANGED <<vm, life>>
              ELSE /\ life' = [life EXCEPT ![vm[c]] = "ended"]
                   /\ Idle(c)
-                  /\ UNCHANGED <<lock, todo, rid, reserved>>
-    /\ UNCHANGED <<gen, active, used, ract, vttbr, cached, matched, edit>>
+                  /\ UNCHANGED <<reserved, lock, todo, rid>>
+    /\ UNCHANGED <<gen, active, used, pending, ract, vttbr, cached, matched, edit>>
 
 EndSlot(c) ==
     /\ pc[c] = "end_slots"
@@ -442,8 +476,8 @@ EndSlot(c) ==
           /\ IF todo # {d} THEN todo' = todo \ {d} /\ UNCHANGED pc
              ELSE IF Fault = "no-end-flush" THEN todo' = {} /\ Goto(c, "end_free")
              ELSE todo' = Cpus /\ Goto(c, "end_flush")
-    /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, lock, vm, rid, ract, vttbr, cached, life, matched,
-                   edit>>
+    /\ UNCHANGED <<gen, seen, cell, prev, behind, reserved, used, pending, lock, vm, rid, ract, vttbr, cached, life,
+                   matched, edit>>
 
 \* TLBI VMALLS12E1IS, under a parked VTTBR_EL2 with the VMID: nothing comes back.
 EndFlush(c) ==
@@ -456,25 +490,32 @@ EndFlush(c) ==
 
 EndFree(c) ==
     /\ pc[c] = "end_free"
-    /\ used' = used \ {Vmid(rid[c])}
+    /\ used' = IF vm[c] \in Pinned THEN used ELSE used \ {Vmid(rid[c])}
     /\ lock' = None
     /\ rid' = [rid EXCEPT ![c] = Zero]
     /\ life' = [life EXCEPT ![vm[c]] = "ended"]
     /\ Idle(c)
-    /\ UNCHANGED <<gen, seen, cell, prev, behind, active, reserved, todo, ract, vttbr, cached, matched, edit>>
+    /\ UNCHANGED <<gen, seen, cell, prev, behind, active, reserved, pending, todo, ract, vttbr, cached, matched, edit>>
 
+\* What is left of the ended one is nobody's, and must not be met by its successor either.
 Begin(v) ==
     /\ life[v] = "ended"
     /\ life' = [life EXCEPT ![v] = "alive"]
-    /\ UNCHANGED <<memory, lock, todo, pc, vm, rid, ract, vttbr, cached, matched, edit>>
+    /\ cached' = [c \in Cpus |-> {IF e[1] = v THEN <<None, e[2], e[3]>> ELSE e : e \in cached[c]}]
+    /\ UNCHANGED <<memory, lock, todo, pc, vm, rid, ract, vttbr, matched, edit>>
 
 (* ---- All together. ---- *)
 
 Init ==
     /\ gen = 1
     /\ seen = [c \in Cpus |-> IF LateGeneration = "no" THEN 0 ELSE 1]
-    /\ cell = [v \in Vms |-> Zero] /\ prev = [v \in Vms |-> Zero] /\ behind = {}
-    /\ active = [c \in Cpus |-> Zero] /\ reserved = [c \in Cpus |-> Zero] /\ used = {}
+    \* Pinned VMIDs are given before any VM runs.
+    /\ \E f \in [Pinned -> Vmids] :
+        /\ \A v, w \in Pinned : f[v] = f[w] => v = w
+        /\ cell = [v \in Vms |-> IF v \in Pinned THEN <<1, f[v]>> ELSE Zero]
+        /\ used = {f[v] : v \in Pinned}
+    /\ prev = cell /\ behind = {}
+    /\ active = [c \in Cpus |-> Zero] /\ reserved = [c \in Cpus |-> Zero] /\ pending = {}
     /\ lock = None /\ todo = {}
     /\ pc = [c \in Cpus |-> "idle"] /\ vm = [c \in Cpus |-> None]
     /\ rid = [c \in Cpus |-> Zero] /\ ract = [c \in Cpus |-> Zero]
@@ -486,7 +527,7 @@ Init ==
 ScheduleIn(c) ==
     \/ ReadId(c) \/ ReadGeneration(c) \/ ReadActive(c) \/ Exchange(c) \/ Lock(c) \/ Renew(c) \/ Take(c)
     \/ RollGeneration(c) \/ RollSlot(c) \/ RollWait(c) \/ RollPublish(c) \/ RollFlush(c)
-    \/ StoreNewId(c) \/ PublishId(c) \/ StoreActive(c) \/ Bind(c)
+    \/ StoreNewId(c) \/ PublishId(c) \/ StoreActive(c) \/ FlushHere(c) \/ Bind(c)
 
 Out(c) == Leave(c) \/ ScheduleOut(c) \/ SayAway(c) \/ ParkLate(c)
 
@@ -523,7 +564,7 @@ NoSharedId ==                                                                   
     lock = None => \A v, w \in Vms : v # w /\ IsLive(cell[v]) => cell[v] # cell[w]
 
 RolloverLeavesOne ==                                                                                        \* 6
-    \A c \in Cpus : pc[c] = "roll_publish" => Vmids \ used # {}
+    \A c \in Cpus : pc[c] \in {"roll_publish", "take"} => Vmids \ used # {}
 
 GenerationsDontGoBack ==                                                                                    \* 7
     [][\A c \in Cpus : matched'[c] >= matched[c]]_vars
@@ -536,8 +577,16 @@ VttbrIsActive ==                                                                
 OnlyTheLockRevives ==                                                                                       \* 9
     [][\A c \in Cpus : active[c] = Zero /\ IsLive(active'[c]) => lock = c]_vars
 
+PinnedIdsDontChange ==                                                                                      \* 10
+    [][\A v \in Pinned : Vmid(cell'[v]) = Vmid(cell[v])]_vars
+
+PinnedIsNobodyElses ==                                                                                      \* 10
+    \A v \in Pinned, w \in Vms : v # w => Vmid(cell[v]) # Vmid(cell[w])
+
+\* With local flushes, nothing but what a CPU removes before it next enters a guest.
 EndedLeavesNothing ==                                                                                       \* 11
-    \A v \in Vms : life[v] = "ended" => \A c \in Cpus : \A e \in Tlb(c) : e[1] # v
+    \A v \in Vms : life[v] = "ended" => \A c \in Cpus : \A e \in Tlb(c) :
+        e[1] = v => c \in pending \/ pc[c] = "flush_here"
 
 \* A CPU that runs nothing when its slot is exchanged keeps nothing reserved ...
 IdleReservesNothing ==                                                                                      \* 12
@@ -559,5 +608,5 @@ FairSpec ==
 
 EveryoneRuns == \A c \in Cpus : pc[c] = "read_id" ~> (pc[c] = "guest" \/ gen = LastGeneration)               \* 13
 
-Symmetry == Permutations(Vms) \cup Permutations(Vmids)
+Symmetry == Permutations(Vms \ Pinned) \cup Permutations(Pinned) \cup Permutations(Vmids)
 =============================================================================

@@ -182,7 +182,7 @@ fn attempt(tlc: &Tlc, case: &Case, size: Size, workers: u32) -> Result<Attempt> 
 fn configuration(case: &Case, size: Size) -> String {
     let specification = if case.liveness { "FairSpec" } else { "Spec" };
     let constants = case.constants(size);
-    tlc::configuration(specification, !case.liveness, case.invariants(), &case.properties, &constants)
+    tlc::configuration(specification, !case.liveness, &case.invariants(), &case.properties, &constants)
 }
 
 fn write_module(case: &Case, directory: &std::path::Path) -> Result<()> {

@@ -1,5 +1,7 @@
 //! The modules of docs/model, and how they are checked where a case says nothing else.
 
+use super::cases::Constant;
+
 /// A module of docs/model: its text, and how it is checked where a case says nothing else.
 #[derive(Debug)]
 pub struct Module {
@@ -7,79 +9,73 @@ pub struct Module {
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
-    /// Its constants. The surroundings are as hostile as Odometer's world switch can meet them, or more so.
-    pub constants: &'static [(&'static str, &'static str)],
-    /// Its invariants.
-    pub invariants: &'static [&'static str],
+    /// Its constants beside those of [`SURROUNDINGS`].
+    own_constants: &'static [Constant],
+    /// Its invariants beside those of [`EVERYWHERE`].
+    own_invariants: &'static [&'static str],
 }
+
+impl Module {
+    /// Its constants.
+    pub fn constants(&self) -> impl Iterator<Item = &'static Constant> {
+        SURROUNDINGS.iter().chain(self.own_constants)
+    }
+
+    /// Its invariants.
+    pub fn invariants(&self) -> impl Iterator<Item = &'static str> {
+        EVERYWHERE.iter().chain(self.own_invariants).copied()
+    }
+}
+
+/// The constants of all modules. The surroundings are as hostile as Odometer's world switch can meet them, or more so.
+static SURROUNDINGS: [Constant; 13] = [
+    ("Cpus", "{0, 1}"),
+    ("Vms", "{A, B}"),
+    ("Vmids", "{v1, v2, v3}"),
+    ("None", "None"),
+    ("Pinned", "{}"),
+    ("VcpusPerVm", "2"),
+    ("LateIds", "TRUE"),
+    ("Publishes", "TRUE"),
+    ("WalksAtEl2", "TRUE"),
+    ("Parking", "\"first\""),
+    ("Edits", "{}"),
+    ("Ends", "FALSE"),
+    ("Fault", "\"none\""),
+];
+
+/// The invariants of all modules.
+static EVERYWHERE: [&str; 6] = [
+    "UniqueVmidPerCpu",
+    "OneVmidPerVm",
+    "UnmapIsComplete",
+    "VttbrIsActive",
+    "PinnedIsNobodyElses",
+    "EndedLeavesNothing",
+];
 
 /// The allocator with generations.
 pub static VMID: Module = Module {
     name: "Vmid",
     text: include_str!("../../../docs/model/Vmid.tla"),
-    constants: &[
-        ("Cpus", "{0, 1}"),
-        ("Vms", "{A, B}"),
-        ("Vmids", "{v1, v2, v3}"),
-        ("None", "None"),
+    own_constants: &[
         ("Crowd", "TRUE"),
-        ("VcpusPerVm", "2"),
         ("Policy", "\"clear\""),
+        ("Flush", "\"broadcast\""),
         ("LastGeneration", "2"),
         ("AtLast", "\"stop\""),
         ("LateGeneration", "\"until-lock\""),
-        ("LateIds", "TRUE"),
-        ("Publishes", "TRUE"),
-        ("WalksAtEl2", "TRUE"),
-        ("Parking", "\"first\""),
         ("Walks", "\"eager\""),
-        ("Edits", "{}"),
-        ("Ends", "FALSE"),
-        ("Fault", "\"none\""),
     ],
-    invariants: &[
-        "UniqueVmidPerCpu",
-        "OneVmidPerVm",
-        "UnmapIsComplete",
-        "IdsAreMarked",
-        "NoSharedId",
-        "RolloverLeavesOne",
-        "VttbrIsActive",
-        "EndedLeavesNothing",
-    ],
+    own_invariants: &["IdsAreMarked", "NoSharedId", "RolloverLeavesOne"],
 };
 
 /// The allocator that takes VMIDs one by one.
 pub static RECLAIM: Module = Module {
     name: "Reclaim",
     text: include_str!("../../../docs/model/Reclaim.tla"),
-    constants: &[
-        ("Cpus", "{0, 1}"),
-        ("Vms", "{A, B}"),
-        ("Vmids", "{v1, v2, v3}"),
-        ("None", "None"),
-        ("VcpusPerVm", "2"),
-        ("LastTenure", "2"),
-        ("Flush", "\"local\""),
-        ("LateKnown", "TRUE"),
-        ("LateIds", "TRUE"),
-        ("Publishes", "TRUE"),
-        ("WalksAtEl2", "TRUE"),
-        ("Parking", "\"first\""),
-        ("Edits", "{}"),
-        ("Ends", "FALSE"),
-        ("Fault", "\"none\""),
-    ],
-    invariants: &[
-        "UniqueVmidPerCpu",
-        "OneVmidPerVm",
-        "UnmapIsComplete",
-        "TenuresAreMarked",
-        "OneOwner",
-        "VttbrIsActive",
-        "EndedLeavesNothing",
-        "RunningKeepsIts",
-    ],
+    own_constants: &[("LastTenure", "2"), ("Flush", "\"local\""), ("LateKnown", "TRUE")],
+    own_invariants: &["TenuresAreMarked", "OneOwner", "RunningKeepsIts"],
 };
 
 /// All modules.

@@ -2,6 +2,7 @@
 //!
 //! With `-tool` each message comes between `@!@!@STARTMSG code:severity @!@!@` and `@!@!@ENDMSG code @!@!@`.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::Path;
@@ -105,12 +106,17 @@ pub fn configuration(
         names.iter().for_each(|name| _ = writeln!(text, "{keyword} {name}"));
     }
     text.push_str("CONSTANTS\n");
+    let mut declared = HashSet::new();
     for (name, value) in constants {
         _ = writeln!(text, "    {name} = {value}");
         // The elements of a set of model values are constants, too.
         let set = value.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         let elements = set.into_iter().flat_map(|set| set.split(',')).map(str::trim);
         for element in elements.filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic())) {
+            // A set may be part of another.
+            if !declared.insert(element) {
+                continue;
+            }
             _ = writeln!(text, "    {element} = {element}");
         }
     }
@@ -217,6 +223,7 @@ mod tests {
     fn constants_declare_their_model_values() {
         let constants = [
             ("Vms".to_owned(), "{A, B}".to_owned()),
+            ("Pinned".to_owned(), "{A}".to_owned()),
             ("Cpus".to_owned(), "{0, 1}".to_owned()),
             ("Edits".to_owned(), "{\"host\"}".to_owned()),
             ("None".to_owned(), "None".to_owned()),
@@ -225,7 +232,7 @@ mod tests {
         assert_eq!(
             text,
             "SPECIFICATION Spec\nSYMMETRY Symmetry\nINVARIANT I\nPROPERTY P\nCONSTANTS\n    Vms = {A, B}\n    A = A\n    \
-             B = B\n    Cpus = {0, 1}\n    Edits = {\"host\"}\n    None = None\n"
+             B = B\n    Pinned = {A}\n    Cpus = {0, 1}\n    Edits = {\"host\"}\n    None = None\n"
         );
     }
 }

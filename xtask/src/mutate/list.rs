@@ -86,7 +86,7 @@ pub const ALL: &[Mutation] = &[
         from: "self.keep_reserved(old, new) || pinned {",
         to: "{ let _ = pinned; self.keep_reserved(old, new) } {",
         catchers: &[ALLOCATOR_TESTS],
-        model: None,
+        model: Some("clear/renews-pinned"),
     },
     Mutation {
         name: "frees-pinned",
@@ -95,7 +95,7 @@ pub const ALL: &[Mutation] = &[
         from: "self.take(self.pinned[at]);",
         to: "let _ = self.pinned[at];",
         catchers: &[ALLOCATOR_TESTS],
-        model: None,
+        model: Some("clear/frees-pinned"),
     },
     Mutation {
         name: "rollover-without-flush",
@@ -105,6 +105,24 @@ pub const ALL: &[Mutation] = &[
         to: "",
         catchers: &[ALLOCATOR_TESTS],
         model: Some("clear/no-flush"),
+    },
+    Mutation {
+        name: "skips-local-flush",
+        about: "flush=local: a CPU that has to flush enters a guest without",
+        room: HOLDER,
+        from: "Stale::All => hw.invalidate_all_here(),",
+        to: "Stale::All => {}",
+        catchers: &[ALLOCATOR_TESTS],
+        model: Some("clear/no-local-flush"),
+    },
+    Mutation {
+        name: "marks-one",
+        about: "flush=local: a rollover marks one CPU, not all",
+        room: HOLDER,
+        from: "self.pool.pending.fill(true)",
+        to: "self.pool.pending.iter_mut().take(1).for_each(|mark| *mark = true)",
+        catchers: &[ALLOCATOR_TESTS],
+        model: Some("clear/marks-itself"),
     },
     Mutation {
         name: "id-not-published",

@@ -2,7 +2,7 @@
 
 mod list;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -134,16 +134,19 @@ impl Tree {
         git.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
             .current_dir(paths::workspace());
         let output = command::checked(&mut git, Duration::from_secs(30))?;
+        let mut wanted = HashSet::new();
         for name in output.stdout.split('\0').filter(|name| !name.is_empty()) {
             let (from, to) = (paths::workspace().join(name), root.join(name));
             // One that was removed and not yet committed is still listed.
             let Ok(bytes) = fs::read(&from) else { continue };
+            wanted.insert(to.clone());
             // What is as it was keeps its time, so that cargo doesn't build it again.
             if !fs::read(&to).is_ok_and(|old| old == bytes) {
                 fs::create_dir_all(to.parent().unwrap_or(&root))?;
                 fs::write(&to, bytes).with_context(|| format!("writing {}", to.display()))?;
             }
         }
+        remove_others(&root, &wanted)?;
         Ok(Self { root, built, _lock: lock })
     }
 
@@ -220,6 +223,20 @@ fn find(root: &Path, mutation: &Mutation) -> Result<(PathBuf, String)> {
     found.pop().context("one was found")
 }
 
+/// Removes what an earlier copy has left and the tree doesn't have any more: cargo would find it.
+fn remove_others(directory: &Path, wanted: &HashSet<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            remove_others(&path, wanted)?;
+        } else if !wanted.contains(&path) {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
 /// A file, or the Rust files of a directory, without tests.
 fn sources(path: &Path) -> Result<Vec<PathBuf>> {
     if path.is_file() {
@@ -252,6 +269,16 @@ mod tests {
         );
         drop(first);
         lock(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn what_an_earlier_copy_has_left_is_removed() {
+        let directory = paths::scratch().unwrap();
+        let (kept, left) = (directory.path().join("a/kept"), directory.path().join("a/b/left"));
+        fs::create_dir_all(left.parent().unwrap()).unwrap();
+        [&kept, &left].into_iter().for_each(|file| fs::write(file, "").unwrap());
+        remove_others(directory.path(), &HashSet::from([kept.clone()])).unwrap();
+        assert!(kept.exists() && !left.exists());
     }
 
     /// The list keeps up with the code.
