@@ -19,7 +19,7 @@ use crate::sync::Mutex;
 use crate::vm::host::Host;
 use crate::vm::pages::common::CommonPages;
 use crate::vm::ram::Store;
-use crate::vm::{RunState, Vcpu, Vm, layout, request};
+use crate::vm::{RunState, Vcpu, Vm, VmState, layout, life, request};
 use crate::vmid::{Allocator, Ghost};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use spin::Once;
@@ -140,6 +140,12 @@ impl UartLine for GuestLines {
         {
             vcpu.ask(request::PANICKED);
             scheduler::notify_index(cpu, vm, vcpu.index);
+        }
+    }
+
+    fn has_said(&self, vm: VmId) {
+        if let Some(vm) = arch::this_cpu().system.vms().get(usize::from(vm.0)) {
+            life::begin_stop(vm, VmState::Ending);
         }
     }
 }

@@ -101,6 +101,7 @@ pub fn make(
             GuestLines,
             rate,
             options.console_prefix,
+            options.until,
             names.iter().map(String::as_str),
         ),
         switch: Switch::new(),

@@ -18,6 +18,7 @@
 //! | `vm.watchdog_ms` | 0 (off) to 86,400,000 milliseconds without an exit and without a timer, after which a VM is ended | 0 |
 //! | `vm.watchdog` | `end`, `restart`: what becomes of a VM that the watchdog has found | `end` |
 //! | `vm.panic` | `end`, `restart`: what becomes of a VM whose Linux has panicked and does not restart itself; `ignore` | `end` |
+//! | `vm.until` | up to 64 characters, of which `_` stands for a space, too: a VM has ended when its guest has written this to its console | nothing |
 //! | `debug.fault` | `panic`, `null`, `write-code`, `run-data`, `overflow`, `differ`, `no-tlbi`: what EL2 does wrong once it has booted (`differ`: while other CPUs start; `no-tlbi`: whenever a VMID changes hands), to see the report | nothing |
 //!
 //! A wrong value or an unknown key in one of these namespaces is an error, not a default: a measurement
@@ -28,6 +29,7 @@ use core::str::FromStr;
 
 use arrayvec::ArrayString;
 
+use crate::platform::console::Words;
 use crate::vmid::{Config, Flush, MAX_BATCH, Policy, Victim};
 
 /// The namespaces whose keys must all be known.
@@ -60,6 +62,8 @@ pub struct Options {
     pub watchdog: Afterwards,
     /// What becomes of a VM whose kernel has panicked; `None`: nothing.
     pub panic: Option<Afterwards>,
+    /// What a guest has said when its VM has come far enough and ends; empty: nothing. Written with `_` for spaces.
+    pub until: Words,
     /// A ghost of the TLBs looks on.
     pub ghost: bool,
     /// What EL2 does wrong, on purpose.
@@ -135,6 +139,7 @@ impl Default for Options {
             watchdog_ms: 0,
             watchdog: Afterwards::End,
             panic: Some(Afterwards::End),
+            until: Words::new_const(),
             ghost: false,
             fault: None,
         }
@@ -227,6 +232,11 @@ impl Options {
             "vm.panic" => {
                 self.panic = Some(Afterwards::parse(value).ok_or("end, restart or ignore is needed")?);
             }
+            "vm.until" => {
+                let remedy = "1 to 64 printable ASCII characters are needed, `_` for a space";
+                let fits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
+                self.until = Words::from(value).ok().filter(|_| fits).ok_or(remedy)?;
+            }
             "console.prefix" => self.console_prefix = switch(value).ok_or(SWITCH)?,
             "debug.fault" => {
                 let remedy = "panic, null, write-code, run-data, overflow, differ or no-tlbi is needed";
@@ -237,7 +247,7 @@ impl Options {
                 return Err(
                     "no such option; there are vmid.policy, vmid.bits, vmid.flush, vmid.victim, vmid.batch, vmid.ghost, \
                             sched.slice_us, sched.vmid_affinity, sched.seed, report.period_ms, console.prefix, \
-                            stats.histograms, vm.merge, vm.watchdog_ms, vm.watchdog, vm.panic and debug.fault",
+                            stats.histograms, vm.merge, vm.watchdog_ms, vm.watchdog, vm.panic, vm.until and debug.fault",
                 );
             }
         }
@@ -292,7 +302,7 @@ mod tests {
     fn every_option_is_read() {
         let text = "vmid.policy=v3-clear-zero vmid.flush=local vmid.victim=lru vmid.batch=7 vmid.ghost=on sched.vmid_affinity=4 \
                     vmid.bits=4  sched.slice_us=500\tsched.seed=7 debug.fault=null report.period_ms=1000 \
-                    console.prefix=off stats.histograms=off vm.merge=off vm.watchdog_ms=250 vm.watchdog=restart vm.panic=restart";
+                    console.prefix=off stats.histograms=off vm.merge=off vm.watchdog_ms=250 vm.watchdog=restart vm.panic=restart vm.until=Run_/init";
         let expected = Options {
             vmid: Config {
                 policy: Policy::parse("v3-clear-zero").unwrap(),
@@ -308,6 +318,7 @@ mod tests {
             watchdog_ms: 250,
             watchdog: Afterwards::Restart,
             panic: Some(Afterwards::Restart),
+            until: Words::from("Run_/init").unwrap(),
             ghost: true,
             fault: Some(DebugFault::Null),
             report_period_ms: 1000,
@@ -352,6 +363,8 @@ mod tests {
             ("vm.watchdog_ms=forever", "0 (off)"),
             ("vm.watchdog=1", "end or restart"),
             ("vm.panic=on", "ignore"),
+            ("vm.until=", "1 to 64"),
+            ("vm.until=\u{e9}t\u{e9}", "ASCII"),
             ("vm.watch=1", "vm.watchdog_ms"),
             ("trace.ring=on", "no such option"),
         ];

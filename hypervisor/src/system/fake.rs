@@ -12,7 +12,7 @@ use crate::memory::frames::{Frames, MemoryPlan};
 use crate::memory::phys::PhysMemory;
 use crate::memory::stage2::Stage2Config;
 use crate::memory::tables::TableSource;
-use crate::platform::console::Console;
+use crate::platform::console::{Console, Words};
 use crate::platform::machine::{Conduit, GicV3, TimerInterrupts};
 use crate::platform::options::{DebugFault, Options};
 use crate::platform::uart::Pl011Port;
@@ -168,6 +168,7 @@ fn make(setup: Setup, counts: &[usize]) -> &'static System {
             GuestLines,
             rate,
             true,
+            Words::new_const(),
             names.iter().map(String::as_str),
         ),
         switch: Switch::new(),

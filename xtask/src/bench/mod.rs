@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: the measurements, each a table and a JSON file with the same data.
 
 mod arm;
+mod boot;
 mod harness;
 mod host;
 mod jobs;
@@ -103,6 +104,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["kind", "load", "setup", "options", "policies", "trials", "warmup", "a", "b", "scenarios",
         "deterministic", "threads", "calls", "qemu"])]
     pub repeat: Option<PathBuf>,
+    /// The boot ends when the guest has written this to its console, `_` for a space [default: when it powers off] (boot)
+    #[arg(long, value_name = "TEXT")]
+    pub marker: Option<String>,
     /// Seconds without a line on the console after which a run has failed [default: 120, more for many Linux guests]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub silence: Option<u32>,
@@ -150,6 +154,8 @@ pub enum Kind {
     Micro,
     /// hackbench in one Linux guest, against the same kernel on the same machine without Odometer
     Native,
+    /// Boots of a Linux guest and of our own (E2, E3)
+    Boot,
     /// System calls of a program with the kernel in its map or not (E4)
     Syscall,
     /// Stack traces by frame pointers and by a shadow call stack (E2)
@@ -219,6 +225,7 @@ fn measure(args: &BenchArgs) -> Result<Results> {
         scenarios != args.scenarios.is_empty(),
         "--scenario is for `bench scenario`, which needs at least one"
     );
+    ensure!(args.marker.is_none() || args.kind == Kind::Boot, "--marker is for `bench boot`");
     ensure!(!args.share || args.scenarios.len() == 3, "--share takes three scenarios: floor, with, without");
     for path in [&args.json, &args.logs].into_iter().flatten() {
         writable(path)?;
@@ -233,6 +240,7 @@ fn measure(args: &BenchArgs) -> Result<Results> {
         Kind::Vmid => return vmid::run(args),
         Kind::Micro => return micro::run(args),
         Kind::Native => native::run(args)?,
+        Kind::Boot => boot::run(args)?,
         Kind::Syscall => syscall::run(args)?,
         Kind::Stacktrace => stacktrace::run(args)?,
         Kind::Pauth => pauth::run(args)?,

@@ -4,6 +4,7 @@
 #   odometer.runs=N               how often (1)
 #   odometer.messages=N           messages in a run, repeated in each line (0: not said)
 #   odometer.exec="COMMANDS"      runs them in a shell, says whether the last one succeeded, powers off
+#   odometer.boot                 says that it runs, powers off: nothing else is measured of such a guest than its boot
 #   odometer.about                prints a line about the kernel that runs, powers off
 #   odometer.console=hvc0         output (and the shell) goes there, to the virtio-console
 #   odometer.address=10.0.0.1/24  the address of eth0, the virtio-net
@@ -15,6 +16,12 @@ export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 read -r command_line < /proc/cmdline
+case " $command_line " in
+    *" odometer.boot "*)
+        echo "Odometer's init runs"
+        poweroff -f
+        ;;
+esac
 
 # Sets `found` to the value of a key on the command line, key="a b" or key=a; to nothing if the key isn't there.
 value() {

@@ -71,6 +71,11 @@ pub struct LinuxGuest {
     pub description: String,
 }
 
+/// The kernel's command line of a guest that only boots, with these words about its console: init says that it runs and powers off.
+pub fn append_boot(console: &str) -> String {
+    format!("{console} cma=0 cryptomgr.notests odometer.boot")
+}
+
 /// The kernel's command line of a guest that says what it is (a record of kind `about`) and powers off.
 pub fn append_about() -> String {
     append_words("odometer.about")

@@ -29,6 +29,8 @@ enum Takes {
     Word(&'static [&'static str]),
     /// A whole number between these.
     Number(u64, u64),
+    /// So many printable ASCII characters at most, at least one; no space.
+    Text(usize),
 }
 
 /// The hypervisor's VMID policies, those of the published comparison first.
@@ -53,6 +55,7 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("vm.watchdog_ms", Takes::Number(0, 86_400_000)),
     ("vm.watchdog", Takes::Word(&["end", "restart"])),
     ("vm.panic", Takes::Word(&["end", "restart", "ignore"])),
+    ("vm.until", Takes::Text(64)),
     (
         "debug.fault",
         Takes::Word(&["panic", "null", "write-code", "run-data", "overflow", "differ", "no-tlbi"]),
@@ -134,6 +137,14 @@ fn options(scenario: &Scenario, problems: &mut Vec<Problem>) {
             Takes::Number(low, high) if !number(value).is_some_and(|n| (*low..=*high).contains(&n)) => {
                 let what = format!("\"{value}\" is not a whole number from {low} to {high}");
                 problems.push(Problem::new(path, what, format!("write a number from {low} to {high}")));
+            }
+            Takes::Text(most)
+                if !(1..=*most).contains(&value.len())
+                    || !value.bytes().all(|byte| byte.is_ascii_graphic()) =>
+            {
+                let what =
+                    format!("\"{value}\" is not of 1 to {most} printable ASCII characters without spaces");
+                problems.push(Problem::new(path, what, "write `_` for a space, and fewer characters"));
             }
             _ => {}
         }

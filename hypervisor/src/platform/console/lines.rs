@@ -20,8 +20,13 @@ pub trait UartLine {
         let _ = vm;
     }
 
-    /// The guest of `vm` has said that its kernel has given up and does nothing more (`panic.rs`). As [`has_room`](Self::has_room).
+    /// The guest of `vm` has said that its kernel has given up and does nothing more (`search.rs`). As [`has_room`](Self::has_room).
     fn has_panicked(&self, vm: VmId) {
+        let _ = vm;
+    }
+
+    /// The guest of `vm` has said the words of `vm.until`. As [`has_room`](Self::has_room).
+    fn has_said(&self, vm: VmId) {
         let _ = vm;
     }
 }

@@ -26,7 +26,7 @@ mod input;
 mod lines;
 mod message;
 mod output;
-mod panic;
+mod search;
 mod set;
 mod watch;
 
@@ -38,13 +38,13 @@ use crate::stats::TickRate;
 use crate::sync::Mutex;
 use alloc::boxed::Box;
 use alloc::string::String;
-use arrayvec::ArrayVec;
+use arrayvec::{ArrayString, ArrayVec};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
 use input::Escape;
 pub use lines::UartLine;
 use output::{Staging, Turn};
-use panic::LastWords;
+use search::Search;
 use set::VmSet;
 
 /// Bytes that one caller sends for others at most, before it goes back to its own work.
@@ -53,6 +53,8 @@ const BUDGET: usize = 2048;
 const MAX_LOOKS: usize = 16;
 /// Most bytes of a VM's name before its lines.
 const MAX_LABEL: usize = 32;
+/// Words to look for in guests' output, with `_` for each space (`vm.until`).
+pub type Words = ArrayString<64>;
 /// How often [`Console::tick`] has something to do.
 const TICK_US: u64 = 10_000;
 
@@ -61,7 +63,9 @@ const TICK_US: u64 = 10_000;
 struct Terminal {
     label: Box<str>,
     uart: Pl011,
-    last_words: LastWords,
+    /// A kernel that gives up, and the words of `vm.until`.
+    panic: Search,
+    until: Search,
 }
 
 /// The multiplexer. `P` is the machine's port: a handle whose copies all mean the same device.
@@ -74,6 +78,8 @@ pub struct Console<P, L> {
     /// Bytes pass as they are: one VM, no prefix.
     raw: bool,
     prefix: bool,
+    /// Words after which a VM has come far enough; empty: none.
+    until: Words,
     /// VMs with output to send.
     ready: VmSet,
     /// VMs whose unfinished line is to be sent, and ended, since they won't.
@@ -129,16 +135,21 @@ enum Stop {
 
 impl<P: SerialPort, L: UartLine> Console<P, L> {
     /// A console for VMs with these names, numbered in their order (at most [`MAX_VMS`]; further ones have none). Input goes to
-    /// the first one. `prefix` is `console.prefix`. Allocates, here only: some 4.6 KiB a VM.
+    /// the first one. `prefix` is `console.prefix`, `until` is `vm.until`. Allocates, here only: some 4.6 KiB a VM.
     pub fn new<'n>(
         port: P,
         lines: L,
         rate: TickRate,
         prefix: bool,
+        until: Words,
         names: impl IntoIterator<Item = &'n str>,
     ) -> Self {
-        let terminal =
-            |name| Terminal { label: label(name), uart: Pl011::new(), last_words: LastWords::new() };
+        let terminal = |name| Terminal {
+            label: label(name),
+            uart: Pl011::new(),
+            panic: Search::new(),
+            until: Search::new(),
+        };
         let terminals: Box<[Terminal]> = names.into_iter().take(MAX_VMS).map(terminal).collect();
         let raw = !prefix && terminals.len() == 1;
         if raw {
@@ -151,6 +162,7 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
             rate,
             raw,
             prefix,
+            until,
             ready: VmSet::new(),
             flush: VmSet::new(),
             ended: VmSet::new(),

@@ -1,5 +1,6 @@
 //! The way out: from the VMs' queues to the port, a line at a time.
 
+use super::search::LAST_WORDS;
 use super::{BUDGET, Console, MAX_LABEL, Mux, Stop, UartLine};
 use crate::device::pl011::{End, Taken};
 use crate::ids::VmId;
@@ -169,8 +170,11 @@ impl<P: SerialPort, L: UartLine> Console<P, L> {
             terminal.uart.take_output(turn.partial, &mut piece, |level| self.lines.set_level(vm, level));
         let Taken { len, mut end, more } = taken;
         let piece = piece.get(..len).unwrap_or_default();
-        if terminal.last_words.complete(piece) {
+        if terminal.panic.complete(LAST_WORDS, piece) {
             self.lines.has_panicked(vm);
+        }
+        if !self.until.is_empty() && terminal.until.complete(self.until.as_bytes(), piece) {
+            self.lines.has_said(vm);
         }
         let sent = turn.sent + len;
         if end == End::Inside && turn.partial && sent >= MAX_TURN {

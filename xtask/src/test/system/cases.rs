@@ -7,7 +7,7 @@ use super::expect::{
     adds_up, all_cpus_work, all_ended, guests_are_content, hypervisor_faults, occurs, reports_again,
     runs_well, says, starts_nothing, stays_in_place, vm_failed, within,
 };
-use super::{audit, breadth, linux, traps};
+use super::{audit, breadth, linux, traps, until};
 use crate::qemu::capture::Limits;
 use crate::scenario::Machine;
 
@@ -46,6 +46,7 @@ pub fn all() -> Vec<Case> {
         breadth::all(),
         traps::all(),
         audit::all(),
+        vec![until::case()],
     ];
     parts.into_iter().flatten().collect()
 }

@@ -16,6 +16,7 @@ mod linux;
 mod overcommit;
 mod traps;
 mod typing;
+mod until;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,6 @@
 //! Many VMs at once: mixing, floods, a port that is slow.
 
+use super::Words;
 use super::*;
 use proptest::prelude::*;
 
@@ -124,7 +125,8 @@ fn many_cpus_at_once_mix_and_lose_nothing() {
     const LINES: usize = 300;
     let (wire, levels) = (Wire::new(), Levels::default());
     let names: Vec<String> = (0..VMS).map(|n| format!("vm{n}")).collect();
-    let console = Console::new(&wire, &levels, RATE, true, names.iter().map(String::as_str));
+    let console =
+        Console::new(&wire, &levels, RATE, true, Words::new_const(), names.iter().map(String::as_str));
     let console = &console;
     std::thread::scope(|scope| {
         for vm in 0..VMS {

@@ -82,44 +82,55 @@ impl SerialPort for &Wire {
     }
 }
 
-/// The levels of the VMs' UART interrupts as told.
+/// What the owner of the VMs was told: above all the levels of their UART interrupts.
 #[derive(Debug, Default)]
-struct Levels(StdMutex<BTreeMap<u16, bool>>, AtomicUsize, AtomicUsize, StdMutex<Vec<u16>>);
+struct Levels {
+    lines: StdMutex<BTreeMap<u16, bool>>,
+    /// How often another device than the UART was asked for output, and offered input.
+    room: AtomicUsize,
+    input: AtomicUsize,
+    panicked: StdMutex<Vec<u16>>,
+    said: StdMutex<Vec<u16>>,
+}
 
 impl Levels {
     /// How often another device than the UART was asked for output, and offered input, since the last call.
     fn take_asked(&self) -> (usize, usize) {
-        (self.1.swap(0, Ordering::SeqCst), self.2.swap(0, Ordering::SeqCst))
+        (self.room.swap(0, Ordering::SeqCst), self.input.swap(0, Ordering::SeqCst))
     }
 
     fn get(&self, vm: u16) -> bool {
-        self.0.lock().unwrap().get(&vm).copied().unwrap_or(false)
+        self.lines.lock().unwrap().get(&vm).copied().unwrap_or(false)
     }
 }
 
 impl UartLine for &Levels {
     fn set_level(&self, vm: VmId, level: bool) {
-        self.0.lock().unwrap().insert(vm.0, level);
+        self.lines.lock().unwrap().insert(vm.0, level);
     }
 
     fn has_room(&self, _: VmId) -> bool {
-        self.1.fetch_add(1, Ordering::SeqCst);
+        self.room.fetch_add(1, Ordering::SeqCst);
         false
     }
 
     fn has_input(&self, _: VmId) {
-        self.2.fetch_add(1, Ordering::SeqCst);
+        self.input.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn has_said(&self, vm: VmId) {
+        self.said.lock().unwrap().push(vm.0);
     }
 
     fn has_panicked(&self, vm: VmId) {
-        self.3.lock().unwrap().push(vm.0);
+        self.panicked.lock().unwrap().push(vm.0);
     }
 }
 
 type Bench<'b> = Console<&'b Wire, &'b Levels>;
 
 fn console<'b>(wire: &'b Wire, levels: &'b Levels, names: &[&str]) -> Bench<'b> {
-    let console = Console::new(wire, levels, RATE, true, names.iter().copied());
+    let console = Console::new(wire, levels, RATE, true, Words::new_const(), names.iter().copied());
     console.enable_interrupts();
     console
 }

@@ -1,5 +1,6 @@
 //! What comes out, and when.
 
+use super::Words;
 use super::*;
 
 #[test]
@@ -117,7 +118,7 @@ fn the_end_of_a_vm_ends_a_line_that_is_already_shown() {
 #[test]
 fn without_prefix_a_single_guest_has_the_console_as_it_is() {
     let (wire, levels) = (Wire::new(), Levels::default());
-    let console = Console::new(&wire, &levels, RATE, false, ["only"]);
+    let console = Console::new(&wire, &levels, RATE, false, Words::new_const(), ["only"]);
     console.enable_interrupts();
     console.send(0, "\x1b[2Jabc");
     assert_eq!(wire.take_text(), "\x1b[2Jabc", "no line has to end");
@@ -134,7 +135,7 @@ fn without_prefix_a_single_guest_has_the_console_as_it_is() {
 #[test]
 fn without_prefix_several_guests_keep_whole_lines() {
     let (wire, levels) = (Wire::new(), Levels::default());
-    let console = Console::new(&wire, &levels, RATE, false, ["a", "b"]);
+    let console = Console::new(&wire, &levels, RATE, false, Words::new_const(), ["a", "b"]);
     console.send(0, "aa");
     console.send(1, "bb\n");
     console.send(0, "aa\n");
@@ -170,7 +171,7 @@ fn names_are_printable_and_not_too_long() {
 #[test]
 fn unknown_vms_and_no_port_are_harmless() {
     let levels = Levels::default();
-    let console: Console<Option<&Wire>, _> = Console::new(None, &levels, RATE, true, []);
+    let console: Console<Option<&Wire>, _> = Console::new(None, &levels, RATE, true, Words::new_const(), []);
     console.guest_write(VmId(0), DR, BYTE, 1);
     assert_eq!(console.guest_read(VmId(u16::MAX), FR, BYTE), 0);
     console.vm_ended(VmId(300));
@@ -193,11 +194,22 @@ fn a_guests_last_words_are_seen_once_and_are_its_own() {
     let several = console(&wire, &levels, &["a", "b", "c"]);
     several.send(0, "[ end Kernel panic");
     several.send(1, " - not syncing\n");
-    assert!(levels.3.lock().unwrap().is_empty());
+    assert!(levels.panicked.lock().unwrap().is_empty());
     several.send(2, words);
-    assert_eq!(*levels.3.lock().unwrap(), [2]);
+    assert_eq!(*levels.panicked.lock().unwrap(), [2]);
     // Without names each byte goes out as it comes.
-    let raw = Console::new(&wire, &levels, RATE, false, ["only"]);
+    let raw = Console::new(&wire, &levels, RATE, false, Words::new_const(), ["only"]);
     raw.send(0, words);
-    assert_eq!(*levels.3.lock().unwrap(), [2, 0]);
+    assert_eq!(*levels.panicked.lock().unwrap(), [2, 0]);
+}
+
+#[test]
+fn what_a_run_waits_for_is_told_of_who_has_said_it() {
+    let (wire, levels) = (Wire::new(), Levels::default());
+    let words = Words::from("login:").unwrap();
+    let console = Console::new(&wire, &levels, RATE, true, words, ["a", "b"]);
+    console.send(0, "logi\nlog in:\n");
+    assert!(levels.said.lock().unwrap().is_empty());
+    console.send(1, "host login: \n");
+    assert_eq!(*levels.said.lock().unwrap(), [1]);
 }

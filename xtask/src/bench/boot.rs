@@ -1,0 +1,210 @@
+//! `cargo xtask bench boot`: trials of a boot (E2), with more or less on the console and with shadow memory or without (E3).
+//!
+//! A boot lasts from the guest's first instruction until its VM ends: because init, or our guest's load, powers it off as soon as it runs, or
+//! because the marker line has come on the console (`vm.until`). The first is the same in all rows, a console or none.
+
+use anyhow::{Context, Result, ensure};
+
+use super::arm::Arm;
+use super::harness::{About, Experiment, Measured, count};
+use super::{BenchArgs, LoadName, Threads, jobs};
+use crate::linux;
+use crate::qemu::Launch;
+use crate::qemu::capture::{Captured, Limits, capture};
+use crate::report::records::Report;
+use crate::results::{Published, Quantity, Results, Variant};
+use crate::scenario::{Machine, Scenario, Vm};
+use crate::{fit, image, paths, run};
+
+/// Trials where none are asked for; published were 50.
+const TRIALS: u32 = 3;
+/// Linux with its console, and what others measured of a boot with and without output, in seconds: a heavy configuration without stack traces.
+const CONSOLES: [(&str, &str, Option<f64>); 3] = [
+    ("suppressed", "console=null", Some(1.861_823_869)),
+    ("reduced", "console=ttyAMA0 quiet", None),
+    ("on", "console=ttyAMA0 loglevel=8", Some(4.585_750_154)),
+];
+/// Our guest with its shadow memory. Published: a boot to a marker line, in seconds.
+const SHADOWS: [(&str, Option<f64>); 3] = [("off", Some(2.493)), ("full", None), ("page", Some(7.234))];
+/// Bytes of memory of our guest.
+const OWN_MEMORY: u64 = 16 << 20;
+/// Exits for the console's sake.
+const CONSOLE_EXITS: [&str; 2] = ["mmio_uart", "mmio_virtio_console"];
+
+/// A row on one side of a comparison, ready to run.
+struct Job {
+    row: String,
+    launch: Launch,
+    bundle: String,
+}
+
+/// Measures.
+///
+/// # Errors
+/// Anything that keeps the results from being complete.
+pub fn run(args: &BenchArgs) -> Result<Results> {
+    let shaped = [args.cpus, args.vms, args.vcpus, args.setup].iter().any(Option::is_some);
+    let loaded = [args.groups, args.fds, args.loops, args.runs].iter().any(Option::is_some);
+    ensure!(
+        !shaped && !loaded && args.load == LoadName::Messaging && args.policies.is_empty(),
+        "--setup, --load, --policies, --cpus, --vms, --vcpus and hackbench's parameters are not for `bench boot`: it has one guest with one \
+         vCPU"
+    );
+    let deterministic = args.threads.is_none();
+    let programs = image::build()?;
+    let own_guest = run::read_kernel(&programs.guest.image)?;
+    let packages = linux::packages(args.kernel.unwrap_or_default()).context("Linux guests")?;
+    let kernel = run::read_kernel(&packages.kernel)?;
+    let ramdisk =
+        std::fs::read(&packages.initrd).with_context(|| format!("reading {}", packages.initrd.display()))?;
+    let ramdisk = std::sync::Arc::new(ramdisk);
+
+    let mut rows: Vec<(Variant, Vm)> = Vec::new();
+    for (console, words, published) in CONSOLES {
+        // Without a console there is no line to wait for.
+        if args.marker.is_some() && console == "suppressed" {
+            continue;
+        }
+        let mut vm = Vm::new("linux", kernel.clone());
+        vm.memory = args.memory.unwrap_or(linux::MEMORY);
+        vm.ramdisk = Some(ramdisk.clone());
+        vm.bootargs = linux::append_boot(words);
+        rows.push((
+            row("Linux, console", console, CONSOLES[usize::from(args.marker.is_some())].0, published),
+            vm,
+        ));
+    }
+    // Our guest doesn't write what Linux does.
+    for (shadow, published) in SHADOWS.into_iter().filter(|_| args.marker.is_none()) {
+        let mut vm = Vm::new("guest", own_guest.clone());
+        vm.memory = OWN_MEMORY;
+        vm.bootargs = format!("load=readv n=1 checking={shadow}");
+        rows.push((row("our guest, shadow memory", shadow, "off", published), vm));
+    }
+
+    let unit = if deterministic { "million instructions" } else { "ms (emulated)" };
+    let mut about = About {
+        bench: "boot",
+        question: "How long does a boot take, and what part of it is console output?",
+        quantities: vec![
+            Quantity { key: "boot".into(), label: format!("boot, {unit}"), digits: 3, emulated: !deterministic },
+            count("exits", "exits"),
+            count("console", "of them, for the console"),
+        ],
+        variants: Vec::new(),
+        shares: Vec::new(),
+        notes: vec![
+            match &args.marker {
+                Some(marker) => format!("From the guest's first instruction to `{marker}` on its console."),
+                None => "From the guest's first instruction until it powers off, which is the first that its init, or its load, does.".into(),
+            },
+            "Time is the system counter's: waiting for a timer is in it.".into(),
+            format!("Linux: {}.", packages.description),
+            "Published, other hardware: a boot of a heavy configuration without and with console output; a boot to a marker line without and with \
+             shadow memory by page."
+                .into(),
+        ],
+    };
+    let scratch = paths::scratch()?;
+    let mut list: Vec<Job> = Vec::new();
+    for arm in Arm::of(args)? {
+        about.notes.extend(arm.note());
+        for (variant, vm) in &rows {
+            let machine = Machine {
+                cpus: 1,
+                cpu: arm.cpu.clone(),
+                deterministic,
+                multi_threaded: args.threads == Some(Threads::Multi),
+                qemu: args.qemu.clone(),
+                ..Machine::default()
+            };
+            let mut scenario = Scenario { machine, options: arm.options.clone(), vms: vec![vm.clone()] };
+            if let Some(marker) = &args.marker {
+                scenario.set_option("vm.until", &marker.replace(' ', "_"));
+            }
+            scenario.check("the command line")?;
+            let bundle = fit::write(&scenario)?;
+            let path = scratch.path().join(format!("{}.itb", list.len()));
+            bundle.write(&path)?;
+            let launch = run::launch(&arm.programs(&programs), &scenario, &path)?;
+            let variant = arm.row(variant.clone());
+            list.push(Job { row: variant.name.clone(), launch, bundle: bundle.hash });
+            about.variants.push(variant);
+        }
+    }
+    let launch = &list.first().context("there is nothing to run")?.launch;
+    let mut experiment = Experiment::begin(args, about, &programs, launch)?;
+    let limits = args.limits(Limits::default());
+    let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
+    let trials = args.trials.unwrap_or(TRIALS);
+    experiment.measure(
+        &list,
+        |job| job.row.clone(),
+        at_once,
+        trials,
+        |job, run, _| {
+            let mut launch = job.launch.clone();
+            launch.machine.seed = run.trial;
+            let captured = capture(&launch, &limits, run.log.as_deref(), &mut |_| ())?;
+            let marker = args.marker.as_deref();
+            let values = values(&captured, marker)?;
+            Ok((
+                vec![Measured { bundle: job.bundle.clone(), ..Measured::new(&job.row, values, &captured)? }],
+                (),
+            ))
+        },
+    )?;
+    experiment.end()
+}
+
+fn row(group: &str, name: &str, first: &str, published: Option<f64>) -> Variant {
+    let full = |name: &str| format!("{group} {name}");
+    Variant {
+        name: full(name),
+        group: group.into(),
+        base: (name != first).then(|| full(first)),
+        published: published.map(|value| Published { label: "s".into(), value }).into_iter().collect(),
+        ..Variant::default()
+    }
+}
+
+/// What a run measured, in milliseconds.
+fn values(captured: &Captured, marker: Option<&str>) -> Result<Vec<(&'static str, f64)>> {
+    let report = Report::read(&captured.reports)?;
+    let end =
+        report.end.as_ref().context("the hypervisor's report has no `end` record: the run was cut off")?;
+    ensure!(end.failed == 0, "the guest was stopped by the hypervisor: {}", end.reason);
+    if let Some(marker) = marker {
+        let plain = |text: &str| text.replace(' ', "_");
+        ensure!(
+            captured.lines.iter().any(|line| plain(line).contains(&plain(marker))),
+            "--marker {marker}: the guest has powered off and never written this to its console"
+        );
+    }
+    let boot = end.elapsed_ns.saturating_sub(report.start.to_first_guest_ns) as f64 / 1e6;
+    let exits = report.exits();
+    let console =
+        CONSOLE_EXITS.iter().filter_map(|name| exits.by_reason.get(*name)).map(|reason| reason.count);
+    Ok(vec![("boot", boot), ("exits", exits.total as f64), ("console", console.sum::<u64>() as f64)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = r#"linux| [0.1] Run /init as init process
+@odometer {"schema":1,"kind":"start","to_first_guest_ns":1000000}
+@odometer {"schema":1,"kind":"vm","vm":"linux","exits":{"total":9,"by_reason":{"mmio_uart":{"count":7},"wfi":{"count":2}}}}
+@odometer {"schema":1,"kind":"end","elapsed_ns":5000000,"vms":1,"reason":"all"}"#;
+
+    #[test]
+    fn a_boot_lasts_from_the_first_guest_instruction_to_the_end() {
+        let captured = Captured::from_log(LOG).unwrap();
+        assert_eq!(values(&captured, None).unwrap(), [("boot", 4.0), ("exits", 9.0), ("console", 7.0)]);
+        assert!(values(&captured, Some("Run_/init")).is_ok() && values(&captured, Some("Run /init")).is_ok());
+        let error = values(&captured, Some("login:")).unwrap_err().to_string();
+        assert!(error.contains("--marker login:"), "{error}");
+        let cut = Captured::from_log(&LOG.lines().take(3).collect::<Vec<_>>().join("\n")).unwrap();
+        assert!(values(&cut, None).unwrap_err().to_string().contains("cut off"));
+    }
+}
