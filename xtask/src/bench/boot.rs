@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::arm::Arm;
 use super::harness::{About, Experiment, Measured, count};
-use super::{BenchArgs, LoadName, Threads, jobs};
+use super::{BenchArgs, Threads, jobs};
 use crate::linux;
 use crate::qemu::Launch;
 use crate::qemu::capture::{Captured, Limits, capture};
@@ -43,13 +43,7 @@ struct Job {
 /// # Errors
 /// Anything that keeps the results from being complete.
 pub fn run(args: &BenchArgs) -> Result<Results> {
-    let shaped = [args.cpus, args.vms, args.vcpus, args.setup].iter().any(Option::is_some);
-    let loaded = [args.groups, args.fds, args.loops, args.runs].iter().any(Option::is_some);
-    ensure!(
-        !shaped && !loaded && args.load == LoadName::Messaging && args.policies.is_empty(),
-        "--setup, --load, --policies, --cpus, --vms, --vcpus and hackbench's parameters are not for `bench boot`: it has one guest with one \
-         vCPU"
-    );
+    args.refuse_shape("it has one guest with one vCPU")?;
     let deterministic = args.threads.is_none();
     let programs = image::build()?;
     let own_guest = run::read_kernel(&programs.guest.image)?;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::arm::Arm;
 use super::harness::{About, Experiment, Measured, cost, count};
 use super::micro_table::{self, Bounded, Micro, OPERATIONS, Trials};
-use super::{BenchArgs, LoadName, jobs};
+use super::{BenchArgs, jobs};
 use crate::fit;
 use crate::image::{self, Programs};
 use crate::qemu::capture::{self, Captured, Limits};
@@ -99,16 +99,10 @@ struct Job {
 /// # Errors
 /// Anything that keeps the results from being complete.
 pub fn run(args: &BenchArgs) -> Result<Results> {
-    let shaped = args.cpus.is_some() || args.vms.is_some() || args.vcpus.is_some() || args.memory.is_some();
-    let loaded = [args.groups, args.fds, args.loops, args.runs].iter().any(Option::is_some);
+    args.refuse_shape("its machines are fixed")?;
     ensure!(
-        !shaped
-            && !loaded
-            && args.setup.is_none()
-            && args.threads.is_none()
-            && args.load == LoadName::Messaging,
-        "--setup, --load, --threads, --cpus, --vms, --vcpus, --memory and hackbench's parameters are not for `bench micro`: its \
-         machines are fixed"
+        args.threads.is_none() && args.memory.is_none(),
+        "--threads and --memory are not for `bench micro`: its machines are fixed"
     );
     let programs = image::build()?;
     let guest = run::read_kernel(&programs.guest.image)?;

@@ -204,6 +204,17 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 }
 
 impl BenchArgs {
+    /// Refuses what makes up a machine of many VMs, for a bench that has a machine of its own: `why` says which.
+    fn refuse_shape(&self, why: &str) -> Result<()> {
+        let shaped = [self.setup, self.cpus, self.vms, self.vcpus].iter().any(Option::is_some);
+        let loaded = [self.groups, self.fds, self.loops, self.runs].iter().any(Option::is_some);
+        ensure!(
+            !shaped && !loaded && self.load == LoadName::Messaging && self.policies.is_empty(),
+            "--setup, --load, --policies, --cpus, --vms, --vcpus and hackbench's parameters are not for this bench: {why}"
+        );
+        Ok(())
+    }
+
     /// How long a run may take, where `usual` is said of it.
     fn limits(&self, usual: Limits) -> Limits {
         let Some(silence) = self.silence else { return usual };

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::arm::Arm;
 use super::harness::{About, Experiment, Measured, Run};
-use super::{BenchArgs, LoadName, Threads, jobs};
+use super::{BenchArgs, Threads, jobs};
 use crate::image::{self, Programs};
 use crate::qemu::Launch;
 use crate::qemu::capture::{Captured, Limits, capture};
@@ -68,7 +68,8 @@ pub fn run(
     deterministic: bool,
     values: impl Fn(&Value) -> Result<Vec<(&'static str, f64)>> + Sync,
 ) -> Result<Results> {
-    refuse_shapes(args)?;
+    args.refuse_shape("it has one guest with one vCPU; --calls says how often")?;
+    ensure!(args.memory.is_none(), "--memory is not for this bench: its guest has what it needs");
     let programs = image::build()?;
     let guest = run::read_kernel(&programs.guest.image)?;
     let scratch = paths::scratch()?;
@@ -100,18 +101,6 @@ pub fn run(
         |job, run, _| Ok((measured(job, run, &limits, &values)?, ())),
     )?;
     experiment.end()
-}
-
-/// Refuses what such a bench doesn't have.
-fn refuse_shapes(args: &BenchArgs) -> Result<()> {
-    let shaped = [args.cpus, args.vms, args.vcpus, args.setup].iter().any(Option::is_some);
-    let loaded = [args.groups, args.fds, args.loops, args.runs].iter().any(Option::is_some);
-    ensure!(
-        !shaped && !loaded && args.memory.is_none() && args.load == LoadName::Messaging,
-        "--setup, --load, --cpus, --vms, --vcpus, --memory and hackbench's parameters are not for this bench: it has one guest \
-         with one vCPU; --calls says how often"
-    );
-    Ok(())
 }
 
 /// What QEMU boots for a load, and the bundle's hash.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::arm::Arm;
 use super::harness::{About, Experiment, Measured, count};
-use super::{BenchArgs, LoadName, Threads, jobs};
+use super::{BenchArgs, Threads, jobs};
 use crate::image;
 use crate::qemu::Launch;
 use crate::qemu::capture::{Captured, Limits, capture};
@@ -28,17 +28,8 @@ struct Job {
 /// # Errors
 /// Anything that keeps the results from being complete.
 pub fn run(args: &BenchArgs) -> Result<Results> {
-    let shaped = [args.cpus, args.vms, args.vcpus, args.setup].iter().any(Option::is_some);
-    let loaded = [args.groups, args.fds, args.loops, args.runs].iter().any(Option::is_some);
-    ensure!(
-        !shaped
-            && !loaded
-            && args.memory.is_none()
-            && args.load == LoadName::Messaging
-            && args.policies.is_empty(),
-        "--setup, --load, --policies, --cpus, --vms, --vcpus, --memory and hackbench's parameters are not for `bench scenario`: the \
-         scenario says all that"
-    );
+    args.refuse_shape("the scenario says all that")?;
+    ensure!(args.memory.is_none(), "--memory is not for `bench scenario`: the scenario says it");
     let programs = image::build()?;
     let guest = || run::read_kernel(&programs.guest.image);
     let scratch = paths::scratch()?;
