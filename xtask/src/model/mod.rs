@@ -19,6 +19,7 @@ use crate::setup::{self, Tlc};
 use crate::{interrupt, paths};
 pub use cases::Size;
 use cases::{Case, Expected};
+use modules::MACHINE;
 use tlc::{Task, Verdict};
 
 /// What `cargo xtask model` is asked to do.
@@ -185,9 +186,13 @@ fn configuration(case: &Case, size: Size) -> String {
     tlc::configuration(specification, !case.liveness, &case.invariants(), &case.properties, &constants)
 }
 
+/// A case's module, and what it extends.
 fn write_module(case: &Case, directory: &std::path::Path) -> Result<()> {
-    let file = directory.join(format!("{}.tla", case.module.name));
-    std::fs::write(&file, case.module.text).with_context(|| format!("writing {}", file.display()))
+    for (name, text) in [MACHINE, (case.module.name, case.module.text)] {
+        let file = directory.join(format!("{name}.tla"));
+        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(())
 }
 
 fn write_all(cases: &[Case], size: Size, directory: &std::path::Path) -> Result<()> {

@@ -7,7 +7,7 @@ use super::cases::Constant;
 pub struct Module {
     /// Its name.
     pub name: &'static str,
-    /// Its text.
+    /// Its text. It extends [`MACHINE`].
     pub text: &'static str,
     /// Its constants beside those of [`SURROUNDINGS`].
     own_constants: &'static [Constant],
@@ -27,8 +27,11 @@ impl Module {
     }
 }
 
-/// The constants of all modules. The surroundings are as hostile as Odometer's world switch can meet them, or more so.
-static SURROUNDINGS: [Constant; 13] = [
+/// What all modules extend: CPUs, TLBs and the world switch. Its name and its text.
+pub static MACHINE: (&str, &str) = ("Machine", include_str!("../../../docs/model/Machine.tla"));
+
+/// The constants of [`MACHINE`]. The surroundings are as hostile as Odometer's world switch can meet them, or more so.
+static SURROUNDINGS: [Constant; 14] = [
     ("Cpus", "{0, 1}"),
     ("Vms", "{A, B}"),
     ("Vmids", "{v1, v2, v3}"),
@@ -39,12 +42,13 @@ static SURROUNDINGS: [Constant; 13] = [
     ("Publishes", "TRUE"),
     ("WalksAtEl2", "TRUE"),
     ("Parking", "\"first\""),
+    ("Walks", "\"eager\""),
     ("Edits", "{}"),
     ("Ends", "FALSE"),
     ("Fault", "\"none\""),
 ];
 
-/// The invariants of all modules.
+/// The invariants of [`MACHINE`], and those that each module defines in its way.
 static EVERYWHERE: [&str; 6] = [
     "UniqueVmidPerCpu",
     "OneVmidPerVm",
@@ -65,7 +69,6 @@ pub static VMID: Module = Module {
         ("LastGeneration", "2"),
         ("AtLast", "\"stop\""),
         ("LateGeneration", "\"until-lock\""),
-        ("Walks", "\"eager\""),
     ],
     own_invariants: &["IdsAreMarked", "NoSharedId", "RolloverLeavesOne"],
 };

@@ -36,7 +36,6 @@ const ACTIONS: &[(&str, &str)] = &[
     ("Bind", "{c} writes VTTBR_EL2 and enters {v}"),
     ("Leave", "{c} leaves the guest"),
     ("ScheduleOut", "{c} schedules {v} out"),
-    ("SayAway", "{c} replaces a rollover's 0 by \"away\""),
     ("ParkLate", "{c}'s walker learns that VTTBR_EL2 is parked"),
     ("Fill", "{c}'s walker fills its TLB"),
     ("GenerationArrives", "the new generation becomes visible to a CPU"),

@@ -149,6 +149,7 @@ pub fn all() -> Vec<Case> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::modules::MACHINE;
     use super::*;
 
     #[test]
@@ -163,8 +164,8 @@ mod tests {
                 let known = case.module.constants().any(|(name, _)| name == constant);
                 assert!(known, "{}: {} has no constant {constant}", case.name, case.module.name);
             }
-            let defined =
-                |name: &str| case.module.text.lines().any(|line| line.starts_with(&format!("{name} ==")));
+            let lines = || MACHINE.1.lines().chain(case.module.text.lines());
+            let defined = |name: &str| lines().any(|line| line.starts_with(&format!("{name} ==")));
             let expected = match case.expected {
                 Expected::Breaks(property) => Some(property),
                 Expected::Holds => None,
