@@ -27,6 +27,7 @@ pub mod stats;
 pub mod sync;
 #[cfg(any(target_os = "none", test))]
 pub mod system;
+pub mod trace;
 pub mod vgic;
 pub mod vm;
 pub mod vmid;
