@@ -16,6 +16,7 @@ use crate::scheduler::queue::Links;
 use crate::scheduler::{self, CpuShared, IdleMask};
 use crate::stats::TickRate;
 use crate::sync::Mutex;
+use crate::trace::Area;
 use crate::vm::host::Host;
 use crate::vm::pages::common::CommonPages;
 use crate::vm::ram::Store;
@@ -80,6 +81,8 @@ pub struct System {
     pub vcpus: Once<alloc::vec::Vec<&'static Vcpu>>,
     /// VMs that have not ended.
     pub vms_left: AtomicU32,
+    /// The trace, if there is one.
+    pub trace: Option<Area<'static>>,
     /// Ticks spent writing what guests find in memory.
     pub copy_ticks: AtomicU64,
 }

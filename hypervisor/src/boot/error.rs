@@ -6,6 +6,7 @@ use crate::memory::stage2::ConfigError;
 use crate::platform::gic::GicError;
 use crate::platform::machine::MachineError;
 use crate::platform::options::OptionError;
+use crate::trace::LayoutError;
 use crate::vmid::PoolError;
 use alloc::string::String;
 use core::fmt;
@@ -40,6 +41,17 @@ pub enum BootError {
     },
     /// There is no memory for something of the hypervisor's own.
     OutOfMemory,
+    /// There is no such trace.
+    Trace(LayoutError),
+    /// There is no memory for the trace.
+    TraceMemory {
+        /// KiB for each CPU.
+        kib: u32,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// A VM can't be made.
     Guest(String),
 }
@@ -64,6 +76,14 @@ impl fmt::Display for BootError {
                 write!(f, "vmid.bits={asked}: these CPUs have {available} bits; 4 to {available} would do")
             }
             BootError::OutOfMemory => write!(f, "memory: none is left for the hypervisor's own tables"),
+            BootError::Trace(error) => write!(f, "trace: {error}"),
+            BootError::TraceMemory { kib, needed, free } => write!(
+                f,
+                "trace=on: trace.kib={kib} takes {} KiB in one piece, and {} KiB are free: give the machine more memory, or \
+                 choose a smaller trace.kib",
+                needed >> 10,
+                free >> 10
+            ),
             BootError::Guest(error) => write!(f, "{error}"),
         }
     }

@@ -20,6 +20,8 @@ pub mod memory;
 pub mod stop;
 #[cfg(target_os = "none")]
 pub mod system;
+#[cfg(target_os = "none")]
+mod trace;
 
 #[cfg(target_os = "none")]
 pub use error::BootError;

@@ -1,6 +1,6 @@
 //! Making what all CPUs share.
 
-use super::{BootError, guests};
+use super::{BootError, guests, trace};
 use crate::arch;
 use crate::bundle::Bundle;
 use crate::device::pl031;
@@ -68,6 +68,7 @@ pub fn make(
         hz => hz,
     };
     let rate = TickRate::new(counter_hz);
+    let trace = trace::make(&options, nodes.len(), rate, &mut frames)?;
     let names: Vec<String> = bundle
         .configs()
         .flat_map(|config| (0..config.count).map(move |index| config.vm_name(index).as_str().to_string()))
@@ -115,6 +116,7 @@ pub fn make(
         vms: Once::new(),
         vcpus: Once::new(),
         vms_left: AtomicU32::new(0),
+        trace,
         copy_ticks: AtomicU64::new(0),
     })))
 }

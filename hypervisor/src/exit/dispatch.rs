@@ -5,6 +5,7 @@ use super::{abort, call, interrupt, sysreg};
 use crate::arch::{self, context::Held};
 use crate::scheduler;
 use crate::stats::{Reason, record_exit};
+use crate::trace::{Kind, Quiet, Traced, Tracer};
 use crate::vm::{life, request};
 use core::sync::atomic::Ordering;
 
@@ -26,45 +27,70 @@ static HANDLERS: [Handler; 64] = {
 };
 
 /// Synchronous exceptions of a guest.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn exit_sync(mut held: Held) -> Held {
+#[inline(always)]
+fn sync<T: Tracer>(mut held: Held) -> Held {
     let start = arch::counter();
     let syndrome = Syndrome(arch::syndrome());
     let reason = HANDLERS[(syndrome.class() & 63) as usize](&mut held, syndrome);
-    finish(held, reason, start)
+    finish::<T>(held, reason, start)
 }
 
 /// Physical interrupts while a guest runs.
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn exit_irq(mut held: Held) -> Held {
+#[inline(always)]
+fn irq<T: Tracer>(mut held: Held) -> Held {
     let start = arch::counter();
-    let reason = interrupt::handle(&mut held);
-    finish(held, reason, start)
+    let reason = interrupt::handle::<T>(&mut held);
+    finish::<T>(held, reason, start)
 }
 
 /// FIQs: group 0 interrupts, of which we have none.
-#[unsafe(no_mangle)]
-extern "C-unwind" fn exit_fiq(held: Held) -> Held {
+#[inline(always)]
+fn fiq<T: Tracer>(held: Held) -> Held {
     let start = arch::counter();
-    finish(held, Reason::IrqOther, start)
+    finish::<T>(held, Reason::IrqOther, start)
 }
 
 /// An SError: the guest's own, as EL2's accesses are to memory and devices that exist. It can't go on.
-#[unsafe(no_mangle)]
-extern "C-unwind" fn exit_serror(held: Held) -> Held {
+#[inline(always)]
+fn serror<T: Tracer>(held: Held) -> Held {
     let start = arch::counter();
     life::fail(&held, "SError", None);
-    finish(held, Reason::Serror, start)
+    finish::<T>(held, Reason::Serror, start)
+}
+
+macro_rules! entries {
+    ($($name:ident = $handler:ident::<$tracer:ty>;)*) => {
+        $(
+            /// From `vectors.s`.
+            #[unsafe(no_mangle)]
+            pub extern "C-unwind" fn $name(held: Held) -> Held {
+                $handler::<$tracer>(held)
+            }
+        )*
+    };
+}
+
+entries! {
+    exit_sync = sync::<Quiet>;
+    exit_irq = irq::<Quiet>;
+    exit_fiq = fiq::<Quiet>;
+    exit_serror = serror::<Quiet>;
+    exit_sync_traced = sync::<Traced>;
+    exit_irq_traced = irq::<Traced>;
+    exit_fiq_traced = fiq::<Traced>;
+    exit_serror_traced = serror::<Traced>;
 }
 
 /// Counts the exit, and goes back unless something was asked of the vCPU meanwhile.
 #[inline(always)]
-fn finish(mut held: Held, reason: Reason, start: u64) -> Held {
+fn finish<T: Tracer>(mut held: Held, reason: Reason, start: u64) -> Held {
     let vcpu = held.vcpu;
-    if vcpu.requests.load(Ordering::Relaxed) != 0 || vcpu.vm.vgic.attention(vcpu.index) {
-        return scheduler::attend(held, reason, start);
-    }
     let cpu = arch::this_cpu();
+    // Now that its reason is known: behind what the handler has done, which is later.
+    T::record_at(cpu, vcpu, start, Kind::Exit, reason as u8, 0);
+    if vcpu.requests.load(Ordering::Relaxed) != 0 || vcpu.vm.vgic.attention(vcpu.index) {
+        return scheduler::attend::<T>(held, reason, start);
+    }
     let end = arch::counter();
     record_exit(
         &vcpu.stats,
@@ -74,6 +100,7 @@ fn finish(mut held: Held, reason: Reason, start: u64) -> Held {
         end.wrapping_sub(start),
     );
     held.entered = end;
+    T::record_at(cpu, vcpu, end, Kind::Enter, 0, 0);
     held
 }
 

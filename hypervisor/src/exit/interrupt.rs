@@ -5,6 +5,7 @@ use crate::ids::IntId;
 use crate::platform::gic::Gic;
 use crate::scheduler::{self, Cpu};
 use crate::stats::{Reason, collect};
+use crate::trace::Tracer;
 use crate::vm::Vcpu;
 use crate::vm::layout::TIMER_VIRT_INTID;
 
@@ -15,23 +16,23 @@ const NONE: u32 = 1020;
 
 /// An interrupt that took the CPU from a guest.
 #[inline(always)]
-pub fn handle(held: &mut Held) -> Reason {
+pub fn handle<T: Tracer>(held: &mut Held) -> Reason {
     let intid = arch::acknowledge();
     let cpu = arch::this_cpu();
     let vcpu = held.vcpu;
     if intid == cpu.system.timers.virt {
-        return virtual_timer(cpu, vcpu, intid);
+        return virtual_timer::<T>(cpu, vcpu, intid);
     }
     if intid == KICK {
         finish(intid);
-        scheduler::kick_arrived(cpu, vcpu);
+        scheduler::kick_arrived::<T>(cpu, vcpu);
         return Reason::IrqKick;
     }
-    other(cpu, intid, Some(vcpu))
+    other::<T>(cpu, intid, Some(vcpu))
 }
 
 /// All interrupts that have come while the CPU waited.
-pub fn handle_while_idle(cpu: &'static Cpu) {
+pub fn handle_while_idle<T: Tracer>(cpu: &'static Cpu) {
     loop {
         let intid = arch::acknowledge();
         if intid.0 >= NONE {
@@ -43,22 +44,22 @@ pub fn handle_while_idle(cpu: &'static Cpu) {
             // Of the vCPU whose registers are still here: it waits for this.
             match cpu.resident.get() {
                 Some(vcpu) => {
-                    virtual_timer(cpu, vcpu, intid);
+                    virtual_timer::<T>(cpu, vcpu, intid);
                     wake_if_pending(cpu, vcpu);
                 }
                 None => finish(intid),
             }
         } else {
-            other(cpu, intid, None);
+            other::<T>(cpu, intid, None);
         }
     }
 }
 
 /// The guest's timer: its completion by the guest deactivates it, so here only the priority drops.
 #[inline(always)]
-fn virtual_timer(cpu: &'static Cpu, vcpu: &'static Vcpu, intid: IntId) -> Reason {
+fn virtual_timer<T: Tracer>(cpu: &'static Cpu, vcpu: &'static Vcpu, intid: IntId) -> Reason {
     arch::drop_priority(intid);
-    let others = vcpu.vm.vgic.inject_timer(vcpu.index, &HardwareListRegisters, TIMER_VIRT_INTID, intid);
+    let others = vcpu.vm.vgic.inject_timer(vcpu.index, &T::registers(cpu, vcpu), TIMER_VIRT_INTID, intid);
     scheduler::notify_set(cpu, vcpu, others);
     Reason::IrqTimer
 }
@@ -80,7 +81,7 @@ fn finish(intid: IntId) {
 }
 
 #[inline(never)]
-fn other(cpu: &'static Cpu, intid: IntId, running: Option<&'static Vcpu>) -> Reason {
+fn other<T: Tracer>(cpu: &'static Cpu, intid: IntId, running: Option<&'static Vcpu>) -> Reason {
     let system = cpu.system;
     if intid.0 >= NONE {
         return Reason::IrqOther;
@@ -91,7 +92,7 @@ fn other(cpu: &'static Cpu, intid: IntId, running: Option<&'static Vcpu>) -> Rea
         Reason::IrqSlice
     } else if intid == system.maintenance {
         if let Some(vcpu) = running.or(cpu.resident.get()) {
-            let others = vcpu.vm.vgic.maintenance(vcpu.index, &HardwareListRegisters);
+            let others = vcpu.vm.vgic.maintenance(vcpu.index, &T::registers(cpu, vcpu));
             scheduler::notify_set(cpu, vcpu, others);
         }
         Reason::IrqMaintenance

@@ -22,6 +22,7 @@ use crate::arch;
 use crate::ids::Vmid;
 use crate::memory::address::Pa;
 use crate::memory::stage2::vttbr;
+use crate::trace::{Kind, Quiet, Tracer};
 use crate::vm::{Vcpu, Vm};
 use crate::vmid::{Allocator, CpuSlot, Ghost, Guest, VmidCell};
 use core::sync::atomic::Ordering;
@@ -29,7 +30,7 @@ use core::sync::atomic::Ordering;
 /// The allocator's part of entering a VM. A function of its own, so that a test finds it in the image and counts its
 /// instructions; likewise the next one.
 #[inline(never)]
-fn vmid_in(vmids: &Allocator, slot: &CpuSlot, cell: &VmidCell) -> Vmid {
+pub fn vmid_in(vmids: &Allocator, slot: &CpuSlot, cell: &VmidCell) -> Vmid {
     vmids.schedule_in(slot, cell, &arch::GuestTlb)
 }
 
@@ -41,16 +42,16 @@ fn vmid_out(vmids: &Allocator, slot: &CpuSlot) {
 
 /// Another CPU waits until this one has left its guest: leaves it, and enters it anew, under a VMID that is valid now.
 #[cold]
-pub fn rebind(cpu: &Cpu, vcpu: &Vcpu) {
-    unbind(cpu);
-    bind(cpu, vcpu);
+pub fn rebind<T: Tracer>(cpu: &Cpu, vcpu: &Vcpu) {
+    unbind::<T>(cpu);
+    bind::<T>(cpu, vcpu);
     cpu.shared.tlb.vttbr_writes.add(2);
 }
 
 /// How many ticks `n` times the VMID allocator's part of a switch to the vCPU that is held take.
 pub fn time_schedule_in(cpu: &Cpu, vcpu: &Vcpu, n: u64) -> u64 {
     // The allocator must be free to believe that no guest's walks are under way.
-    unbind(cpu);
+    unbind::<Quiet>(cpu);
     let start = arch::counter();
     let (vmids, slot, cell) = (&cpu.system.vmids, cpu.vmid, &vcpu.vm.vmid);
     let mut vmid = Vmid(0);
@@ -60,7 +61,7 @@ pub fn time_schedule_in(cpu: &Cpu, vcpu: &Vcpu, n: u64) -> u64 {
     }
     core::hint::black_box(vmid);
     let end = arch::counter();
-    bind(cpu, vcpu);
+    bind::<Quiet>(cpu, vcpu);
     cpu.shared.tlb.vttbr_writes.add(2);
     end.wrapping_sub(start)
 }
@@ -85,7 +86,7 @@ fn ghost_leaves(ghost: &Ghost, cpu: &Cpu) {
 }
 
 /// Leaves the current VM's translations: first VTTBR_EL2 is parked, then the active VMID is given up.
-pub(super) fn unbind(cpu: &Cpu) {
+pub(super) fn unbind<T: Tracer>(cpu: &Cpu) {
     if cpu.bound.take().is_none() {
         return;
     }
@@ -98,14 +99,18 @@ pub(super) fn unbind(cpu: &Cpu) {
         ghost_leaves(ghost, cpu);
     }
     vmid_out(&cpu.system.vmids, cpu.vmid);
+    // Whoever is bound is resident.
+    if let Some(vcpu) = cpu.resident.get() {
+        T::record(cpu, vcpu, Kind::ScheduleOut, 0, 0);
+    }
 }
 
 /// Binds the vCPU's VM to this CPU: VMID, then VTTBR_EL2.
-pub(super) fn bind(cpu: &Cpu, vcpu: &Vcpu) {
+pub(super) fn bind<T: Tracer>(cpu: &Cpu, vcpu: &Vcpu) {
     let vm = vcpu.vm;
     let system = cpu.system;
     cpu.bound.set(Some(vm));
-    let vmid = vmid_in(&system.vmids, cpu.vmid, &vm.vmid);
+    let vmid = T::schedule_in(cpu, vcpu);
     if let Some(ghost) = &system.ghost {
         ghost_enters(ghost, cpu, vmid, vm);
     }

@@ -9,6 +9,7 @@ use crate::platform::options::DebugFault;
 use crate::stats::{CpuStats, TlbStats};
 use crate::sync::Mutex;
 use crate::system::System;
+use crate::trace::Ring;
 use crate::vm::{Vcpu, Vm};
 use crate::vmid::{Covers, CpuSlot};
 use core::cell::{Cell, RefCell};
@@ -68,6 +69,8 @@ pub struct Cpu {
     pub vmid: &'static CpuSlot,
     /// Top of its stack.
     pub stack: u64,
+    /// Where its events go, if they are traced.
+    pub ring: Option<Ring<'static>>,
     /// Its redistributor's SGI frame (GICR_ISACTIVER0 and its like).
     pub sgi_frame: Cell<Pa>,
     /// VM whose VMID this CPU has active and whose tables are in VTTBR_EL2.
@@ -115,6 +118,7 @@ impl Cpu {
             system,
             vmid: system.vmids.cpu(id),
             stack,
+            ring: system.trace.as_ref().and_then(|trace| trace.ring(id.index())),
             sgi_frame: Cell::new(Pa(0)),
             bound: Cell::new(None),
             resident: Cell::new(None),

@@ -26,7 +26,7 @@ pub mod timers;
 mod wake;
 
 #[cfg(any(target_os = "none", test))]
-pub use binding::time_schedule_in;
+pub use binding::{time_schedule_in, vmid_in};
 #[cfg(any(target_os = "none", test))]
 pub use cpu::{Cpu, CpuShared};
 pub use idle::IdleMask;

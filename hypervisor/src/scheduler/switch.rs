@@ -7,6 +7,7 @@ use super::wake;
 use crate::arch::{self, HardwareListRegisters, context::Held, context::TimerState};
 use crate::exit::interrupt;
 use crate::stats::{Reason, VcpuState, record_exit};
+use crate::trace::{Kind, Quiet, Traced, Tracer};
 use crate::vm::layout::{TIMER_PHYS_INTID, TIMER_VIRT_INTID};
 use crate::vm::watchdog::NO_TIMER;
 use crate::vm::{RunState, Vcpu, life, request};
@@ -14,25 +15,26 @@ use core::sync::atomic::Ordering;
 
 /// The end of an exit that something was asked of: interrupts to deliver, or the CPU to give away.
 #[inline(never)]
-pub fn attend(mut held: Held, reason: Reason, start: u64) -> Held {
+pub fn attend<T: Tracer>(mut held: Held, reason: Reason, start: u64) -> Held {
     let vcpu = held.vcpu;
     // Relaxed: mostly nothing is asked.
     if vcpu.requests.load(Ordering::Relaxed) != 0 {
-        return give_up(held, reason, start);
+        return give_up::<T>(held, reason, start);
     }
-    let others = vcpu.vm.vgic.flush(vcpu.index, &HardwareListRegisters);
     let cpu = arch::this_cpu();
+    let others = vcpu.vm.vgic.flush(vcpu.index, &T::registers(cpu, vcpu));
     wake::notify_set(cpu, vcpu, others);
     let end = arch::counter();
     let guest = start.wrapping_sub(held.entered);
     record_exit(&vcpu.stats, &cpu.shared.stats, reason, guest, end.wrapping_sub(start));
     held.entered = end;
+    T::record_at(cpu, vcpu, end, Kind::Enter, 0, 0);
     held
 }
 
 /// The end of an exit after which the vCPU may not go on.
 #[inline(never)]
-fn give_up(held: Held, reason: Reason, start: u64) -> Held {
+fn give_up<T: Tracer>(held: Held, reason: Reason, start: u64) -> Held {
     let cpu = arch::this_cpu();
     let vcpu = held.vcpu;
     // Acquire: what was written before the request is seen.
@@ -46,18 +48,18 @@ fn give_up(held: Held, reason: Reason, start: u64) -> Held {
         if requests & (request::STOP | request::OFF) == 0 && requests & HOPELESS != 0 {
             housekeeping::stop_hopeless(&held, requests);
         }
-        retire(cpu, vcpu);
-        return next(cpu);
+        retire::<T>(cpu, vcpu);
+        return next::<T>(cpu);
     }
     if requests & request::BLOCK != 0 {
-        return block(cpu, held);
+        return block::<T>(cpu, held);
     }
-    yield_to_others(cpu, held)
+    yield_to_others::<T>(cpu, held)
 }
 
 /// The first vCPU of a CPU that has none yet; does not return.
 pub fn run(cpu: &'static Cpu) -> ! {
-    let held = next(cpu);
+    let held = if cpu.ring.is_some() { next::<Traced>(cpu) } else { next::<Quiet>(cpu) };
     arch::enter(held.as_ptr())
 }
 
@@ -66,14 +68,14 @@ pub fn run(cpu: &'static Cpu) -> ! {
 const VAIN_WAITS: u32 = 8;
 
 /// The guest waits for an interrupt.
-fn block(cpu: &'static Cpu, held: Held) -> Held {
+fn block<T: Tracer>(cpu: &'static Cpu, held: Held) -> Held {
     let vcpu = held.vcpu;
     let (pending, others) = vcpu.vm.vgic.pending_here(vcpu.index, &HardwareListRegisters);
     wake::notify_set(cpu, vcpu, others);
     if pending {
         let vain = cpu.vain_waits.get();
         cpu.vain_waits.set((vain + 1) % VAIN_WAITS);
-        return if vain + 1 < VAIN_WAITS { resume(cpu, held) } else { others_turn(cpu, held) };
+        return if vain + 1 < VAIN_WAITS { resume::<T>(cpu, held) } else { others_turn::<T>(cpu, held) };
     }
     cpu.vain_waits.set(0);
     vcpu.wait.fetch_add(1, Ordering::Relaxed);
@@ -84,42 +86,44 @@ fn block(cpu: &'static Cpu, held: Held) -> Held {
         && vcpu.state.change(RunState::Blocked, RunState::Running(cpu.shared.id))
     {
         vcpu.stats.transition(VcpuState::Running, cpu.mark.get());
-        return resume(cpu, held);
+        return resume::<T>(cpu, held);
     }
-    next(cpu)
+    next::<T>(cpu)
 }
 
 /// A copy of its own, out of the way of those that yield often.
 #[inline(never)]
-fn others_turn(cpu: &'static Cpu, held: Held) -> Held {
-    yield_to_others(cpu, held)
+fn others_turn<T: Tracer>(cpu: &'static Cpu, held: Held) -> Held {
+    yield_to_others::<T>(cpu, held)
 }
 
 /// The guest's slice is over, or it yields.
 #[inline(always)]
-fn yield_to_others(cpu: &'static Cpu, held: Held) -> Held {
+fn yield_to_others<T: Tracer>(cpu: &'static Cpu, held: Held) -> Held {
     if cpu.shared.queued.load(Ordering::SeqCst) == 0 {
         begin_slice(cpu);
-        return resume(cpu, held);
+        return resume::<T>(cpu, held);
     }
     let vcpu = held.vcpu;
     vcpu.stats.transition(VcpuState::Ready, cpu.mark.get());
     vcpu.state.set(RunState::Ready);
     wake::push(cpu.system, cpu.shared, vcpu);
-    next(cpu)
+    next::<T>(cpu)
 }
 
 /// Goes on with the vCPU that is loaded and bound.
-fn resume(cpu: &'static Cpu, mut held: Held) -> Held {
+fn resume<T: Tracer>(cpu: &'static Cpu, mut held: Held) -> Held {
     let vcpu = held.vcpu;
     if vcpu.vm.vgic.attention(vcpu.index) {
-        wake::notify_set(cpu, vcpu, vcpu.vm.vgic.flush(vcpu.index, &HardwareListRegisters));
+        wake::notify_set(cpu, vcpu, vcpu.vm.vgic.flush(vcpu.index, &T::registers(cpu, vcpu)));
     }
     // Asked for something while it was on its way here, so that nobody has kicked it: an exit as soon as it is entered.
     if vcpu.requests.load(Ordering::SeqCst) != 0 {
         arch::send_kick(cpu.shared.kick_target);
+        T::record(cpu, vcpu, Kind::Kick, 0, cpu.shared.id.0);
     }
     held.entered = account(cpu, Some(vcpu));
+    T::record_at(cpu, vcpu, held.entered, Kind::Enter, 0, 0);
     cpu.shared.stats.switching_ends();
     held
 }
@@ -137,12 +141,12 @@ fn account(cpu: &Cpu, vcpu: Option<&Vcpu>) -> u64 {
 }
 
 /// Leaves whoever ran, waits for work if there is none, and loads the next vCPU.
-fn next(cpu: &'static Cpu) -> Held {
-    unbind(cpu);
+fn next<T: Tracer>(cpu: &'static Cpu) -> Held {
+    unbind::<T>(cpu);
     loop {
-        let Some(vcpu) = pick(cpu).or_else(|| idle(cpu)) else { continue };
+        let Some(vcpu) = pick(cpu).or_else(|| idle::<T>(cpu)) else { continue };
         if !vcpu.vm.is_running() {
-            retire(cpu, vcpu);
+            retire::<T>(cpu, vcpu);
             continue;
         }
         // SAFETY: the vCPU was taken from a queue, so it is this CPU's, and it is not resident on another: see `pick`.
@@ -157,7 +161,7 @@ fn next(cpu: &'static Cpu) -> Held {
             unload(cpu);
             load(cpu, &mut held);
         }
-        bind(cpu, vcpu);
+        bind::<T>(cpu, vcpu);
         vcpu.state.set(RunState::Running(id));
         vcpu.on_pending.store(false, Ordering::Relaxed);
         vcpu.stats.schedule_ins.increment();
@@ -169,7 +173,7 @@ fn next(cpu: &'static Cpu) -> Held {
             vcpu.set_last_cpu(id);
         }
         begin_slice(cpu);
-        return resume(cpu, held);
+        return resume::<T>(cpu, held);
     }
 }
 
@@ -212,7 +216,7 @@ fn pick(cpu: &Cpu) -> Option<&'static Vcpu> {
 
 /// Waits for an interrupt, and handles it; or gives the vCPU that has come at the last moment.
 #[inline(never)]
-fn idle(cpu: &'static Cpu) -> Option<&'static Vcpu> {
+fn idle<T: Tracer>(cpu: &'static Cpu) -> Option<&'static Vcpu> {
     let shared = cpu.shared;
     shared.tickless.store(false, Ordering::SeqCst);
     cpu.system.idle.set(shared.id);
@@ -222,14 +226,16 @@ fn idle(cpu: &'static Cpu) -> Option<&'static Vcpu> {
         wake::arm_timer(cpu, u64::MAX);
         let now = account(cpu, None);
         shared.stats.idle_begin(now);
+        T::record_idle(cpu, now, Kind::IdleBegin);
         arch::wait_for_interrupt();
         let now = arch::counter();
         shared.stats.idle_end(now);
+        T::record_idle(cpu, now, Kind::IdleEnd);
         cpu.set_mark(now);
     }
     cpu.system.idle.clear(shared.id);
     if late.is_none() {
-        interrupt::handle_while_idle(cpu);
+        interrupt::handle_while_idle::<T>(cpu);
     }
     late
 }
@@ -272,7 +278,7 @@ fn unload(cpu: &'static Cpu) {
             wake::set_timer(cpu, vcpu, deadline, wait);
         }
     } else {
-        wake::offer(cpu.system, vcpu);
+        wake::offer(cpu, vcpu);
     }
 }
 
@@ -303,9 +309,9 @@ fn load(cpu: &'static Cpu, held: &mut Held) {
 
 /// The vCPU runs no more: nothing of it stays in this CPU's registers. The last one of its VM takes that down.
 #[cold]
-fn retire(cpu: &'static Cpu, vcpu: &'static Vcpu) {
+fn retire<T: Tracer>(cpu: &'static Cpu, vcpu: &'static Vcpu) {
     if cpu.resident.get().is_some_and(|resident| core::ptr::eq(resident, vcpu)) {
-        unbind(cpu);
+        unbind::<T>(cpu);
         arch::stop_virtual_timer();
         let saved = vcpu.vm.vgic.save(vcpu.index, &HardwareListRegisters, false);
         if saved.timer_active {

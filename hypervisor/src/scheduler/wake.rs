@@ -10,6 +10,7 @@ use crate::ids::{CpuId, VcpuIndex};
 use crate::stats::VcpuState;
 use crate::sync::moment;
 use crate::system::System;
+use crate::trace::{self, Tracer};
 use crate::vgic::VcpuSet;
 use crate::vm::layout::TIMER_PHYS_INTID;
 use crate::vm::{RunState, Vcpu, Vm, request};
@@ -53,7 +54,7 @@ pub fn notify_index(cpu: &'static Cpu, vm: &Vm, index: VcpuIndex) {
 /// Interrupts another CPU on a vCPU's behalf.
 fn kick(cpu: &Cpu, on: CpuId, target: &Vcpu) {
     if let Some(other) = cpu.system.cpu(on) {
-        kick_cpu(other, target);
+        kick_cpu(cpu, other, target);
     }
 }
 
@@ -96,28 +97,32 @@ fn queue(cpu: &'static Cpu, target: &'static Vcpu) {
     if chosen == here {
         limit_slice(cpu);
     } else if system.idle.clear(chosen) {
-        kick_cpu(shared, target);
+        kick_cpu(cpu, shared, target);
         return;
     } else if shared.tickless.load(Ordering::SeqCst) {
-        kick_cpu(shared, target);
+        kick_cpu(cpu, shared, target);
     }
-    offer(system, target);
+    offer(cpu, target);
 }
 
 /// A ready vCPU has been queued on a CPU that is busy: a CPU that has begun to wait meanwhile may take it.
-pub fn offer(system: &System, vcpu: &Vcpu) {
+pub fn offer(cpu: &Cpu, vcpu: &Vcpu) {
+    let system = cpu.system;
     if vcpu.pin.is_none()
         && vcpu.resident().is_none()
         && let Some(idle) = system.idle.any()
         && system.idle.clear(idle)
         && let Some(shared) = system.cpu(idle)
     {
-        kick_cpu(shared, vcpu);
+        kick_cpu(cpu, shared, vcpu);
     }
 }
 
-fn kick_cpu(shared: &CpuShared, target: &Vcpu) {
+fn kick_cpu(cpu: &Cpu, shared: &CpuShared, target: &Vcpu) {
     target.stats.kicks.increment_shared();
+    if cpu.ring.is_some() {
+        trace::note_kick(cpu, shared, target);
+    }
     arch::send_kick(shared.kick_target);
 }
 
@@ -129,9 +134,9 @@ pub fn push(system: &System, shared: &CpuShared, vcpu: &Vcpu) {
 }
 
 /// Another CPU has something for this one, which has left `vcpu`'s guest for it.
-pub fn kick_arrived(cpu: &Cpu, vcpu: &Vcpu) {
+pub fn kick_arrived<T: Tracer>(cpu: &Cpu, vcpu: &Vcpu) {
     if cpu.system.vmids.is_called_out(cpu.vmid) {
-        rebind(cpu, vcpu);
+        rebind::<T>(cpu, vcpu);
     }
     limit_slice(cpu);
 }

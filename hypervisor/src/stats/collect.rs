@@ -9,6 +9,7 @@ use super::{ExitSnapshot, VcpuTotals};
 use crate::arch;
 use crate::scheduler::Cpu;
 use crate::system::System;
+use crate::trace::Area;
 use crate::vm::VmState;
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
@@ -29,6 +30,7 @@ pub fn boot_report(system: &System, memory_bytes: u64) {
         policy: system.options.vmid.policy.name(),
         slice_us: u64::from(system.options.slice_us),
         image_bytes: arch::image_layout().whole.size,
+        trace: system.trace.as_ref().map(Area::place),
     };
     system.console.report(|out| write_boot(out, &line));
 }

@@ -46,6 +46,8 @@ pub struct BootLine<'a> {
     pub slice_us: u64,
     /// The image in RAM, its zeroed part included, in bytes.
     pub image_bytes: u64,
+    /// Where the trace is, if there is one: physical address and bytes.
+    pub trace: Option<(u64, u64)>,
 }
 
 /// What the start took.
@@ -199,7 +201,12 @@ pub fn write_boot(out: &mut impl Write, boot: &BootLine<'_>) -> fmt::Result {
         json.number("vmid_usable", boot.vmid_usable)?;
         json.string("policy", boot.policy)?;
         json.number("slice_us", boot.slice_us)?;
-        json.number("image_bytes", boot.image_bytes)
+        json.number("image_bytes", boot.image_bytes)?;
+        let Some((base, bytes)) = boot.trace else { return Ok(()) };
+        json.object("trace", |json| {
+            json.number("base", base)?;
+            json.number("bytes", bytes)
+        })
     })
 }
 

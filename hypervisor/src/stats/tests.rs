@@ -205,6 +205,7 @@ fn every_kind_of_line_is_valid() {
         policy: "clear",
         slice_us: 10_000,
         image_bytes: 300_000,
+        trace: Some((0x8000_0000, 0x20_0040)),
     };
     write_boot(out, &boot).unwrap();
     let start = StartLine { to_first_guest_ns: 5, copy_ns: 2, vms: 40, vm_overhead_bytes: 50_000 };

@@ -63,6 +63,9 @@ impl Layout {
     /// Most events in a ring: 64 MiB for a CPU.
     pub const MOST_ENTRIES: u64 = 1 << 22;
 
+    /// Bytes of an event.
+    pub const ENTRY_BYTES: u64 = (WORDS * size_of::<u64>()) as u64;
+
     /// A trace of so many CPUs with rings of so many events, a power of two.
     pub fn new(cpus: u64, entries: u64) -> Result<Layout, LayoutError> {
         if cpus == 0 || cpus > crate::ids::MAX_CPUS as u64 {
@@ -115,6 +118,11 @@ impl<'a> Area<'a> {
             word.store(value, Ordering::Relaxed);
         }
         Some(Area { layout, words })
+    }
+
+    /// Where it is, which is the physical address too, and its bytes.
+    pub fn place(&self) -> (u64, u64) {
+        (self.words.as_ptr().addr() as u64, size_of_val(self.words) as u64)
     }
 
     /// The ring of a CPU.

@@ -8,7 +8,7 @@ pub enum Kind {
     Enter = 1,
     /// It has come to EL2; `detail` is the `Reason`.
     Exit = 2,
-    /// A vCPU was put on the CPU.
+    /// A vCPU was put on the CPU; `value` is its VM's VMID.
     ScheduleIn = 3,
     /// It was taken off.
     ScheduleOut = 4,
@@ -16,32 +16,29 @@ pub enum Kind {
     IdleBegin = 5,
     /// It has something to do again.
     IdleEnd = 6,
-    /// The VM's VMID was still good; `value` is the VMID. So in the next one.
-    VmidFast = 7,
-    /// The allocator took its lock.
-    VmidSlow = 8,
+    /// For a schedule-in the VMID allocator takes its lock. The end of it is the schedule-in.
+    VmidSlow = 7,
     /// All VMIDs were given up: a new generation.
-    VmidRollover = 9,
-    /// A VMID was taken from a VM that runs nowhere.
-    VmidReclaim = 10,
-    /// This CPU invalidated its TLB.
-    VmidFlush = 11,
-    /// Another CPU was asked to look at its vCPU; `value` is that CPU.
-    Kick = 12,
-    /// The vCPU gets an interrupt; `value` is its INTID.
-    Inject = 13,
+    VmidRollover = 8,
+    /// A VMID was taken from a VM that runs nowhere; `value` is the VMID.
+    VmidReclaim = 9,
+    /// The allocator has TLBs invalidated; `detail` is the [`Flush`], `value` the VMID or how many VMIDs.
+    VmidFlush = 10,
+    /// Another CPU was asked to look at the vCPU; `value` is that CPU.
+    Kick = 11,
+    /// An interrupt becomes pending in a list register of the vCPU; `value` is its INTID.
+    Inject = 12,
 }
 
 impl Kind {
     /// All, in the order of their numbers.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Enter,
         Kind::Exit,
         Kind::ScheduleIn,
         Kind::ScheduleOut,
         Kind::IdleBegin,
         Kind::IdleEnd,
-        Kind::VmidFast,
         Kind::VmidSlow,
         Kind::VmidRollover,
         Kind::VmidReclaim,
@@ -53,6 +50,25 @@ impl Kind {
     fn of(number: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|&kind| kind as u8 == number)
     }
+}
+
+/// What the VMID allocator has invalidated: `detail` of a [`Kind::VmidFlush`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Flush {
+    /// All guests' entries, on all CPUs.
+    All = 0,
+    /// Those of some VMIDs, on all CPUs; `value` is how many VMIDs.
+    Vmids = 1,
+    /// All guests' entries, on this CPU.
+    AllHere = 2,
+    /// Those of one VMID, on this CPU; `value` is the VMID.
+    VmidHere = 3,
+}
+
+impl Flush {
+    /// All, in the order of their numbers.
+    pub const ALL: [Flush; 4] = [Flush::All, Flush::Vmids, Flush::AllHere, Flush::VmidHere];
 }
 
 /// One event.

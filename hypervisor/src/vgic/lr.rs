@@ -39,6 +39,11 @@ pub(super) fn priority(lr: u64) -> u8 {
     (lr >> PRIORITY_SHIFT) as u8
 }
 
+/// The interrupt that a list register's value makes pending, if it does.
+pub fn pending(value: u64) -> Option<IntId> {
+    (value & PENDING != 0).then_some(IntId(value as u32))
+}
+
 /// The virtual CPU interface's control registers of the CPU on which the code runs (IHI 0069, 12.4), and what goes with a
 /// hardware-linked interrupt. Implemented by `arch` over system registers and by `fake` in tests.
 ///

@@ -49,7 +49,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 pub use bits::VcpuSet;
-pub use lr::{ListRegisters, control};
+pub use lr::{ListRegisters, control, pending};
 pub use redistributor::REDISTRIBUTOR_SIZE;
 pub use switch::Saved;
 

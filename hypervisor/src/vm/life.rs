@@ -15,6 +15,7 @@ use crate::platform::options::Afterwards;
 use crate::scheduler::{self, Cpu};
 use crate::stats::collect;
 use crate::system::System;
+use crate::trace::TracedTlb;
 use core::sync::atomic::Ordering;
 
 /// Gives a VM its memory, ready to start.
@@ -159,7 +160,7 @@ pub fn finish(cpu: &'static Cpu, vm: &'static Vm) {
         VmState::Failing => VmState::Failed,
         _ => VmState::Off,
     };
-    system.vmids.release(&vm.vmid, &arch::GuestTlb);
+    release_vmid(cpu, vm);
     vm.vcpus().iter().for_each(|vcpu| vcpu.stolen.end());
     let pages = vm.devices.end(&Host::here());
     system.switch.forget(vm.id);
@@ -179,6 +180,16 @@ pub fn finish(cpu: &'static Cpu, vm: &'static Vm) {
     }
 }
 
+/// The VM runs nowhere any more: its translations go, and its VMID is free.
+fn release_vmid(cpu: &Cpu, vm: &Vm) {
+    let vmids = &cpu.system.vmids;
+    if cpu.ring.is_some() {
+        vmids.release(&vm.vmid, &TracedTlb::of_vm(cpu, vm));
+    } else {
+        vmids.release(&vm.vmid, &arch::GuestTlb);
+    }
+}
+
 /// SYSTEM_RESET: everything as at the start, but the counters.
 fn restart(cpu: &'static Cpu, vm: &'static Vm) {
     let system = cpu.system;
@@ -194,7 +205,7 @@ fn restart(cpu: &'static Cpu, vm: &'static Vm) {
     }
     system.console.flush(vm.id);
     // The old translations go with the old VMID.
-    system.vmids.release(&vm.vmid, &arch::GuestTlb);
+    release_vmid(cpu, vm);
     if let Some(memory) = vm.memory.lock().as_mut() {
         memory.reset(system.store(), &arch::memory());
     }

@@ -131,6 +131,7 @@ impl<H: TlbHardware> Holder<'_, H> {
             Flush::Local => self.pool.pending.fill(true),
         }
         self.events.rollovers.increment();
+        self.hw.rolled_over();
     }
 
     /// Puts 0 into all slots. What was in them becomes reserved, and its index marked as used.

@@ -89,4 +89,10 @@ pub trait TlbHardware {
 
     /// The time in ticks of the system counter. Only differences matter; read on the slow path alone.
     fn now(&self) -> u64;
+
+    /// A new generation has begun. For a trace; so the next one.
+    fn rolled_over(&self) {}
+
+    /// The VMID was taken from a VM that runs nowhere.
+    fn reclaimed(&self, _: Vmid) {}
 }

@@ -238,6 +238,7 @@ impl<H: TlbHardware> Holder<'_, H> {
         for vmid in &taken {
             self.pool.give_back(vmid.0);
             self.events.reclaimed.increment();
+            self.hw.reclaimed(*vmid);
         }
     }
 

@@ -8,6 +8,7 @@ use core::arch::asm;
 
 unsafe extern "C" {
     static vectors: u8;
+    static vectors_traced: u8;
     fn enter_guest(context: *mut u64) -> !;
 }
 
@@ -42,9 +43,9 @@ const CPTR_TFP: u64 = 1 << 10;
 /// Configures EL2 on this CPU and makes `cpu` its own. The CPU has what `stage2` asks for.
 pub fn init_cpu(cpu: &'static Cpu, stage2: &Stage2Config) {
     write_sysreg!("tpidr_el2", core::ptr::from_ref(cpu) as u64);
-    let base = &raw const vectors as u64;
-    // SAFETY: `vectors` is the table of vectors.s, aligned to 2 KiB.
-    unsafe { asm!("msr vbar_el2, {}", "isb", in(reg) base, options(nostack, preserves_flags)) };
+    let base = if cpu.ring.is_some() { &raw const vectors_traced } else { &raw const vectors };
+    // SAFETY: both are tables of vectors.s, aligned to 2 KiB.
+    unsafe { asm!("msr vbar_el2, {}", "isb", in(reg) base as u64, options(nostack, preserves_flags)) };
     write_sysreg!("hcr_el2", HCR_EL2 | if stage2.forces_write_back() { HCR_FWB } else { 0 });
     fp_trap(true);
     write_sysreg!("hstr_el2", 0);

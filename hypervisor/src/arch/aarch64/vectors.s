@@ -53,10 +53,8 @@
     b       fatal
 .endm
 
-.section .text.vectors, "ax"
-.balign 2048
-.global vectors
-vectors:
+// The table. `traced`: the end of the functions' names.
+.macro table traced
     from_el2 0                          // Current EL with SP0
     from_el2 1
     from_el2 2
@@ -65,14 +63,27 @@ vectors:
     from_el2 5                          // IRQ (masked at EL2: never),
     from_el2 6                          // FIQ,
     from_el2 7                          // SError
-    from_guest exit_sync                // Lower EL, AArch64
-    from_guest exit_irq
-    from_guest exit_fiq
-    from_guest exit_serror
-    from_guest exit_sync                // Lower EL, AArch32: EL0 of a guest
-    from_guest exit_irq
-    from_guest exit_fiq
-    from_guest exit_serror
+    from_guest exit_sync\traced         // Lower EL, AArch64
+    from_guest exit_irq\traced
+    from_guest exit_fiq\traced
+    from_guest exit_serror\traced
+    from_guest exit_sync\traced         // Lower EL, AArch32: EL0 of a guest
+    from_guest exit_irq\traced
+    from_guest exit_fiq\traced
+    from_guest exit_serror\traced
+.endm
+
+.section .text.vectors, "ax"
+.balign 2048
+.global vectors
+vectors:
+    table
+
+// Where the machine has a trace (`trace=on`).
+.balign 2048
+.global vectors_traced
+vectors_traced:
+    table _traced
 
 .balign 64
 .global enter_guest

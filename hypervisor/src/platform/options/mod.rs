@@ -14,6 +14,8 @@
 //! | `report.period_ms` | 0 (only at the end) to 86,400,000 milliseconds | 0 |
 //! | `console.prefix` | `on`, `off` | `on` |
 //! | `stats.histograms` | `on`, `off` | `on` |
+//! | `trace` | `on`, `off`: whether the CPUs record events (docs/trace.md) | `off` |
+//! | `trace.kib` | 4 to 65,536, a power of two: KiB of each CPU's ring, 64 events each | 1024 |
 //! | `vm.merge` | `on`, `off`: whether VMs that boot one kernel have pages in common that they rewrote alike and execute | `on` |
 //! | `vm.watchdog_ms` | 0 (off) to 86,400,000 milliseconds without an exit and without a timer, after which a VM is ended | 0 |
 //! | `vm.watchdog` | `end`, `restart`: what becomes of a VM that the watchdog has found | `end` |
@@ -24,16 +26,24 @@
 //! A wrong value or an unknown key in one of these namespaces is an error, not a default: a measurement
 //! must not run with something else than what was asked for. Other words are left to whoever they are for.
 
+mod values;
+
 use core::fmt;
 use core::str::FromStr;
 
 use arrayvec::ArrayString;
 
 use crate::platform::console::Words;
+use crate::trace::Layout;
 use crate::vmid::{Config, Flush, MAX_BATCH, Policy, Victim};
+
+pub use values::{Afterwards, DebugFault};
 
 /// The namespaces whose keys must all be known.
 const NAMESPACES: [&str; 8] = ["vm", "vmid", "sched", "report", "console", "stats", "trace", "debug"];
+
+/// The largest ring of events, in KiB.
+const MOST_TRACE_KIB: u32 = (Layout::MOST_ENTRIES * Layout::ENTRY_BYTES >> 10) as u32;
 
 /// What the command line asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,62 +76,12 @@ pub struct Options {
     pub until: Words,
     /// A ghost of the TLBs looks on.
     pub ghost: bool,
+    /// Whether the CPUs record events.
+    pub trace: bool,
+    /// KiB of each CPU's ring of events.
+    pub trace_kib: u32,
     /// What EL2 does wrong, on purpose.
     pub fault: Option<DebugFault>,
-}
-
-/// What becomes of a VM whose guest does nothing more.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Afterwards {
-    /// It is ended, and counts as failed.
-    #[default]
-    End,
-    /// It starts again, as after SYSTEM_RESET.
-    Restart,
-}
-
-impl Afterwards {
-    fn parse(value: &str) -> Option<Afterwards> {
-        match value {
-            "end" => Some(Afterwards::End),
-            "restart" => Some(Afterwards::Restart),
-            _ => None,
-        }
-    }
-}
-
-/// A fault of EL2's own, to try out how it is reported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DebugFault {
-    /// A panic.
-    Panic,
-    /// A read where nothing is mapped.
-    Null,
-    /// A write to instructions.
-    WriteCode,
-    /// A jump to data.
-    RunData,
-    /// A stack that overflows into its guard page.
-    Overflow,
-    /// Another configuration of EL2 on the CPUs that the first one starts.
-    Differ,
-    /// The VMID allocator asks for TLB invalidations, and there are none.
-    NoTlbi,
-}
-
-impl DebugFault {
-    fn parse(value: &str) -> Option<DebugFault> {
-        Some(match value {
-            "panic" => DebugFault::Panic,
-            "null" => DebugFault::Null,
-            "write-code" => DebugFault::WriteCode,
-            "differ" => DebugFault::Differ,
-            "run-data" => DebugFault::RunData,
-            "overflow" => DebugFault::Overflow,
-            "no-tlbi" => DebugFault::NoTlbi,
-            _ => return None,
-        })
-    }
 }
 
 impl Default for Options {
@@ -141,6 +101,8 @@ impl Default for Options {
             panic: Some(Afterwards::End),
             until: Words::new_const(),
             ghost: false,
+            trace: false,
+            trace_kib: 1024,
             fault: None,
         }
     }
@@ -237,6 +199,13 @@ impl Options {
                 let fits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
                 self.until = Words::from(value).ok().filter(|_| fits).ok_or(remedy)?;
             }
+            "trace" => self.trace = switch(value).ok_or(SWITCH)?,
+            "trace.kib" => {
+                let remedy = "a power of two from 4 to 65536 is needed";
+                self.trace_kib = number(value, 4, MOST_TRACE_KIB)
+                    .filter(|kib: &u32| kib.is_power_of_two())
+                    .ok_or(remedy)?;
+            }
             "console.prefix" => self.console_prefix = switch(value).ok_or(SWITCH)?,
             "debug.fault" => {
                 let remedy = "panic, null, write-code, run-data, overflow, differ or no-tlbi is needed";
@@ -247,7 +216,7 @@ impl Options {
                 return Err(
                     "no such option; there are vmid.policy, vmid.bits, vmid.flush, vmid.victim, vmid.batch, vmid.ghost, \
                             sched.slice_us, sched.vmid_affinity, sched.seed, report.period_ms, console.prefix, \
-                            stats.histograms, vm.merge, vm.watchdog_ms, vm.watchdog, vm.panic, vm.until and debug.fault",
+                            stats.histograms, trace, trace.kib, vm.merge, vm.watchdog_ms, vm.watchdog, vm.panic, vm.until and debug.fault",
                 );
             }
         }
@@ -257,11 +226,12 @@ impl Options {
 
 const SWITCH: &str = "on or off is needed";
 
-/// The key and value of a word in one of our namespaces; a word without `=` has an empty value.
+/// The key and value of a word that is `trace`, or in one of our namespaces; a word without `=` has an empty value.
 fn own_option(word: &str) -> Option<(&str, &str)> {
     let (key, value) = word.split_once('=').unwrap_or((word, ""));
-    let (namespace, _) = key.split_once('.')?;
-    NAMESPACES.contains(&namespace).then_some((key, value))
+    let is_ours = |namespace: &str| NAMESPACES.contains(&namespace);
+    let ours = key.split_once('.').map_or(key == "trace", |(namespace, _)| is_ours(namespace));
+    ours.then_some((key, value))
 }
 
 fn number<T: FromStr + PartialOrd>(text: &str, least: T, most: T) -> Option<T> {
@@ -301,7 +271,7 @@ mod tests {
     #[test]
     fn every_option_is_read() {
         let text = "vmid.policy=v3-clear-zero vmid.flush=local vmid.victim=lru vmid.batch=7 vmid.ghost=on sched.vmid_affinity=4 \
-                    vmid.bits=4  sched.slice_us=500\tsched.seed=7 debug.fault=null report.period_ms=1000 \
+                    vmid.bits=4  sched.slice_us=500\tsched.seed=7 trace=on trace.kib=64 debug.fault=null report.period_ms=1000 \
                     console.prefix=off stats.histograms=off vm.merge=off vm.watchdog_ms=250 vm.watchdog=restart vm.panic=restart vm.until=Run_/init";
         let expected = Options {
             vmid: Config {
@@ -320,6 +290,8 @@ mod tests {
             panic: Some(Afterwards::Restart),
             until: Words::from("Run_/init").unwrap(),
             ghost: true,
+            trace: true,
+            trace_kib: 64,
             fault: Some(DebugFault::Null),
             report_period_ms: 1000,
             console_prefix: false,
@@ -366,6 +338,10 @@ mod tests {
             ("vm.until=", "1 to 64"),
             ("vm.until=\u{e9}t\u{e9}", "ASCII"),
             ("vm.watch=1", "vm.watchdog_ms"),
+            ("trace=yes", "on or off"),
+            ("trace", "on or off"),
+            ("trace.kib=100", "a power of two"),
+            ("trace.kib=131072", "to 65536"),
             ("trace.ring=on", "no such option"),
         ];
         for (text, remedy) in cases {
