@@ -120,10 +120,11 @@ pub fn offer(cpu: &Cpu, vcpu: &Vcpu) {
 
 fn kick_cpu(cpu: &Cpu, shared: &CpuShared, target: &Vcpu) {
     target.stats.kicks.increment_shared();
+    arch::send_kick(shared.kick_target);
+    // Last, so that nothing needs to be kept over the call.
     if cpu.ring.is_some() {
         trace::note_kick(cpu, shared, target);
     }
-    arch::send_kick(shared.kick_target);
 }
 
 /// Puts a vCPU at the end of a CPU's queue.

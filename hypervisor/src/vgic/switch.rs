@@ -83,7 +83,7 @@ impl Vgic {
 
     /// Owner: loads the CPU interface on this CPU, whose hardware is at rest. Returns whether a hardware-linked interrupt is in
     /// flight: then the caller makes the physical one active here (GICR_ISACTIVER0) before it enters the vCPU.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn load(&self, vcpu: VcpuIndex, lrs: &impl ListRegisters) -> bool {
         let cpu = self.cpu(vcpu);

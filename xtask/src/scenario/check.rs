@@ -37,6 +37,13 @@ enum Takes {
 pub const POLICIES: &[&str] =
     &["v3-no-clear", "v3-clear-zero", "clear", "tri-state", "merged", "global", "reclaim"];
 
+/// KiB of a CPU's ring of events.
+const TRACE_KIB: [&str; 15] = [
+    "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384", "32768", "65536",
+];
+/// Without the option.
+const DEFAULT_TRACE_KIB: u64 = 1024;
+
 /// The hypervisor's options.
 const OPTIONS: &[(&str, Takes)] = &[
     ("vmid.policy", Takes::Word(POLICIES)),
@@ -51,6 +58,8 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("report.period_ms", Takes::Number(0, 86_400_000)),
     ("console.prefix", Takes::Word(&["on", "off"])),
     ("stats.histograms", Takes::Word(&["on", "off"])),
+    ("trace", Takes::Word(&["on", "off"])),
+    ("trace.kib", Takes::Word(&TRACE_KIB)),
     ("vm.merge", Takes::Word(&["on", "off"])),
     ("vm.watchdog_ms", Takes::Number(0, 86_400_000)),
     ("vm.watchdog", Takes::Word(&["end", "restart"])),
@@ -332,6 +341,15 @@ fn bundle_bytes(scenario: &Scenario) -> u64 {
     sum
 }
 
+/// What the trace takes, if there is one: a ring for each CPU, and what is lost to alignment.
+fn trace_bytes(scenario: &Scenario) -> u64 {
+    if scenario.option("trace") != Some("on") {
+        return 0;
+    }
+    let kib = scenario.option("trace.kib").and_then(|kib| kib.parse().ok()).unwrap_or(DEFAULT_TRACE_KIB);
+    (kib << 10) * u64::from(scenario.machine.cpus) + 2 * BLOCK
+}
+
 /// The machine's RAM that this scenario takes.
 pub fn memory_needed(scenario: &Scenario) -> u64 {
     let vms: u64 = scenario
@@ -349,7 +367,8 @@ pub fn memory_needed(scenario: &Scenario) -> u64 {
     let common = bundle_bytes(scenario) / 2 + (2 << 20);
     // QEMU puts the bundle half-way up a small machine.
     let bundle = bundle_bytes(scenario);
-    vms.saturating_add(bundle).saturating_add(common).saturating_add(HYPERVISOR_BYTES).max(2 * bundle)
+    let own = HYPERVISOR_BYTES + trace_bytes(scenario);
+    vms.saturating_add(bundle).saturating_add(common).saturating_add(own).max(2 * bundle)
 }
 
 fn sums(scenario: &Scenario, problems: &mut Vec<Problem>) {

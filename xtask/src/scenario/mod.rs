@@ -218,6 +218,11 @@ impl Scenario {
         }
     }
 
+    /// What is set for one of the hypervisor's options.
+    pub fn option(&self, key: &str) -> Option<&str> {
+        self.options.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+
     /// The hypervisor's command line.
     pub fn hypervisor_arguments(&self) -> String {
         let words: Vec<String> = self.options.iter().map(|(key, value)| format!("{key}={value}")).collect();
