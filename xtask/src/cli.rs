@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{audit, bench, image, matrix, model, mutate, plot, run, setup, test};
+use crate::{audit, bench, image, matrix, model, mutate, plot, run, setup, test, trace};
 
 /// Odometer's host tool: set up, build, run, bench and test.
 #[derive(Debug, Parser)]
@@ -37,6 +37,8 @@ pub enum Command {
     Mutate(mutate::MutateArgs),
     /// Draw what VMID policies cost as VMs become more, from the simulation in the allocator's tests
     Plot(plot::PlotArgs),
+    /// Run a scenario with a trace of its exits, switches and VMIDs, and write it for Perfetto
+    Trace(trace::TraceArgs),
     /// Run the tests: on the host, in loom, and on QEMU
     Test(test::TestArgs),
 }
@@ -53,6 +55,7 @@ pub fn run() -> Result<ExitCode> {
         Command::Model(args) => model::run(&args),
         Command::Mutate(args) => mutate::run(&args),
         Command::Plot(args) => plot::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Trace(args) => trace::run(args),
         Command::Test(args) => test::run(&args),
     }
 }

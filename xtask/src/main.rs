@@ -24,6 +24,7 @@ mod run;
 mod scenario;
 mod setup;
 mod test;
+mod trace;
 
 use std::process::ExitCode;
 

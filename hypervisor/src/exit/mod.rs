@@ -26,4 +26,4 @@ mod sysreg;
 mod tests;
 
 #[cfg(test)]
-pub(crate) use dispatch::{exit_irq, exit_sync};
+pub(crate) use dispatch::{exit_irq, exit_irq_traced, exit_sync, exit_sync_traced};

@@ -20,6 +20,7 @@ use crate::scheduler::queue::Links;
 use crate::scheduler::{CpuShared, IdleMask};
 use crate::stats::TickRate;
 use crate::sync::Mutex;
+use crate::trace::{self, Area};
 use crate::vgic::fake::FakeLrs;
 use crate::vm::load::Placement;
 use crate::vm::pages::common::CommonPages;
@@ -63,6 +64,8 @@ pub struct Setup {
     pub vmid_affinity: u8,
     /// As the option `debug.fault`.
     pub fault: Option<DebugFault>,
+    /// As the option `trace`.
+    pub traced: bool,
     /// Ticks of a slice; a tick is about a call into `arch`.
     pub slice: u64,
     /// Of the order in which CPUs run.
@@ -80,6 +83,7 @@ impl Setup {
             vmid: Config::default(),
             vmid_affinity: 0,
             fault: None,
+            traced: false,
             slice: 2000,
             seed: 1,
             limit: 5_000_000,
@@ -121,6 +125,13 @@ fn memory(bytes: u64) -> Frames {
     plan.add(PaRange::new(base, bytes)).expect("one bank");
     let metadata = Vec::leak(vec![0; plan.metadata_words()]);
     Frames::new(&plan, metadata).expect("metadata for the plan")
+}
+
+/// A trace that nothing is lost from in a short run.
+fn trace(cpus: usize, rate: TickRate) -> Area<'static> {
+    let layout = trace::Layout::new(cpus as u64, 1 << 16).expect("a trace");
+    let words = Vec::leak((0..layout.words()).map(|_| AtomicU64::new(0)).collect());
+    Area::new(layout, rate.hz(), words).expect("enough words")
 }
 
 fn make(setup: Setup, counts: &[usize]) -> &'static System {
@@ -178,6 +189,7 @@ fn make(setup: Setup, counts: &[usize]) -> &'static System {
         vm_names: names,
         vms: Once::new(),
         vcpus: Once::new(),
+        trace: setup.traced.then(|| trace(setup.cpus, rate)),
         vms_left: AtomicU32::new(counts.len() as u32),
         copy_ticks: AtomicU64::new(0),
     }))

@@ -120,6 +120,11 @@ impl<'a> Area<'a> {
         Some(Area { layout, words })
     }
 
+    /// Its memory.
+    pub fn words(&self) -> &[AtomicU64] {
+        self.words
+    }
+
     /// Where it is, which is the physical address too, and its bytes.
     pub fn place(&self) -> (u64, u64) {
         (self.words.as_ptr().addr() as u64, size_of_val(self.words) as u64)

@@ -182,12 +182,18 @@ pub fn finish(cpu: &'static Cpu, vm: &'static Vm) {
 
 /// The VM runs nowhere any more: its translations go, and its VMID is free.
 fn release_vmid(cpu: &Cpu, vm: &Vm) {
-    let vmids = &cpu.system.vmids;
     if cpu.ring.is_some() {
-        vmids.release(&vm.vmid, &TracedTlb::of_vm(cpu, vm));
+        release_traced(cpu, vm);
     } else {
-        vmids.release(&vm.vmid, &arch::GuestTlb);
+        cpu.system.vmids.release(&vm.vmid, &arch::GuestTlb);
     }
+}
+
+/// The same with a trace. A function of its own, so that a test of the image can leave it out.
+#[cold]
+#[inline(never)]
+fn release_traced(cpu: &Cpu, vm: &Vm) {
+    cpu.system.vmids.release(&vm.vmid, &TracedTlb::of_vm(cpu, vm));
 }
 
 /// SYSTEM_RESET: everything as at the start, but the counters.

@@ -45,7 +45,7 @@ pub fn run(args: &AuditArgs) -> Result<ExitCode> {
         instructions::allowed(&scenario.machine)?;
     }
     let programs = image::build()?;
-    let plugin = Plugin::build(&programs.odometer)?;
+    let plugin = Plugin::build(&programs.odometer, scenario.is_traced())?;
     plugin.probe(&setup::qemu()?.path)?;
     let scratch = paths::scratch()?;
     let path = scratch.path().join("bundle.itb");

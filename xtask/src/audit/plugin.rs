@@ -29,18 +29,18 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Builds it, for an image.
+    /// Builds it, for an image; `traced`: which of its two tables of vectors is in use.
     ///
     /// # Errors
     /// It can't be built, or the image's ELF file doesn't say where the vectors are.
-    pub fn build(image: &Program) -> Result<Self> {
+    pub fn build(image: &Program, traced: bool) -> Result<Self> {
         let elf = fs::read(&image.elf).with_context(|| format!("reading {}", image.elf.display()))?;
         let elf = object::File::parse(&*elf).with_context(|| format!("reading {}", image.elf.display()))?;
         let address = |name: &str| {
             let symbol = elf.symbol_by_name(name).map(|symbol| symbol.address());
             symbol.with_context(|| format!("{} has no symbol `{name}`", image.elf.display()))
         };
-        let vectors = address("vectors")? - address("__image_start")?;
+        let vectors = address(if traced { "vectors_traced" } else { "vectors" })? - address("__image_start")?;
         Ok(Self { library: compile()?, image_bytes: image.memory_bytes, vectors })
     }
 

@@ -7,6 +7,7 @@
 mod a64;
 mod path;
 mod tlb;
+mod trace;
 
 use std::ops::Range;
 
@@ -26,6 +27,7 @@ pub const MEMORY_LIMIT: u64 = 512 << 10;
 const SHOWN: usize = 10;
 
 pub use tlb::invalidations;
+pub use trace::tracing;
 
 /// What the ELF file says about the image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -119,16 +121,7 @@ pub fn size(file: &[u8], limit: u64) -> Result<u64> {
 /// # Errors
 /// It takes more, or there is no such function, or no way through it without a call.
 pub fn fast_path(file: &[u8], function: &str, limit: usize) -> Result<path::Path> {
-    let elf = parse(file)?;
-    let named = |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| {
-        symbol.name().is_ok_and(|name| format!("{:#}", rustc_demangle::demangle(name)) == function)
-    };
-    let symbol =
-        elf.symbols().find(named).with_context(|| format!("the image has no function {function}"))?;
-    let range = symbol.address()..symbol.address() + symbol.size();
-    let words: Vec<(u64, u32)> =
-        instructions(&elf)?.into_iter().filter(|(address, _)| range.contains(address)).collect();
-    let found = path::longest(&words).with_context(|| format!("{function} never returns without a call"))?;
+    let found = path_through(&parse(file)?, function)?;
     let path::Path { instructions, atomics, barriers, .. } = found;
     if instructions > limit || atomics != 1 || barriers != 0 {
         bail!(
@@ -137,6 +130,19 @@ pub fn fast_path(file: &[u8], function: &str, limit: usize) -> Result<path::Path
         );
     }
     Ok(found)
+}
+
+/// The longest way through a function that makes no call.
+fn path_through(elf: &Elf<'_>, function: &str) -> Result<path::Path> {
+    let named = |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| {
+        symbol.name().is_ok_and(|name| format!("{:#}", rustc_demangle::demangle(name)) == function)
+    };
+    let symbol =
+        elf.symbols().find(named).with_context(|| format!("the image has no function {function}"))?;
+    let range = symbol.address()..symbol.address() + symbol.size();
+    let words: Vec<(u64, u32)> =
+        instructions(elf)?.into_iter().filter(|(address, _)| range.contains(address)).collect();
+    path::longest(&words).with_context(|| format!("{function} never returns without a call"))
 }
 
 type Elf<'a> = ElfFile64<'a, LittleEndian>;

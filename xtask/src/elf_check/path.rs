@@ -60,18 +60,34 @@ fn walk(words: &[(u64, u32)], at: usize, seen: &mut BTreeSet<usize>) -> Option<P
     })
 }
 
-fn next(address: u64, word: u32) -> Next {
+/// Where a branch or a call goes to that names its target.
+pub(super) fn target(address: u64, word: u32) -> Option<u64> {
     // A signed offset in words, of `bits` bits from bit `low` on.
-    let target = |low: u32, bits: u32| {
-        let offset = ((word << (32 - low - bits)) as i32 >> (32 - bits)) as i64 * 4;
-        address.wrapping_add_signed(offset)
+    let offset = |low: u32, bits: u32| {
+        let words = (word << (32 - low - bits)) as i32 >> (32 - bits);
+        Some(address.wrapping_add_signed(i64::from(words) * 4))
     };
     match word {
-        w if w >> 26 == 0b00_0101 => Next::Branch(target(0, 26)),
-        w if w >> 26 == 0b10_0101 => Next::Away,             // BL
-        w if w >> 24 == 0x54 => Next::Either(target(5, 19)), // B.cond
-        w if w >> 25 & 0x3f == 0b01_1010 => Next::Either(target(5, 19)), // CBZ, CBNZ
-        w if w >> 25 & 0x3f == 0b01_1011 => Next::Either(target(5, 14)), // TBZ, TBNZ
+        w if w >> 26 & 0x1f == 0b00_0101 => offset(0, 26), // B, BL
+        w if w >> 24 == 0x54 => offset(5, 19),             // B.cond
+        w if w >> 25 & 0x3f == 0b01_1010 => offset(5, 19), // CBZ, CBNZ
+        w if w >> 25 & 0x3f == 0b01_1011 => offset(5, 14), // TBZ, TBNZ
+        _ => None,
+    }
+}
+
+fn next(address: u64, word: u32) -> Next {
+    match (word, target(address, word)) {
+        (w, _) if w >> 26 == 0b10_0101 => Next::Away, // BL
+        (w, Some(target)) if w >> 26 == 0b00_0101 => Next::Branch(target),
+        (_, Some(target)) => Next::Either(target),
+        (w, None) => straight(w),
+    }
+}
+
+/// What an instruction without a target leads to.
+fn straight(word: u32) -> Next {
+    match word {
         w if w & 0xffff_fc1f == 0xd65f_0000 => Next::Return,
         w if w >> 25 == 0b110_1011 => Next::Away, // BR, BLR, ERET
         w if w & 0xffe0_0000 == 0xd420_0000 => Next::Away, // BRK

@@ -9,17 +9,19 @@ const NOP: u32 = 0xd503_201f;
 const STP_Q: u32 = 0xad00_0400;
 const FMOV: u32 = 0x1e6e_1000;
 
-/// An object file with these words as code and these symbols in it.
+/// An object file with these words as code and these symbols in it, each function as long as there is up to the next one.
 pub(super) fn code(words: &[u32], symbols: &[(&str, u64)]) -> Vec<u8> {
     let mut file = Written::new(BinaryFormat::Elf, Architecture::Aarch64, Endianness::Little);
     let text = file.section_id(StandardSection::Text);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     file.append_section_data(text, &bytes, 4);
     for (name, value) in symbols {
+        let others = symbols.iter().filter(|(other, at)| !other.starts_with('$') && at > value);
+        let end = others.map(|(_, at)| *at).min().unwrap_or(4 * words.len() as u64);
         file.add_symbol(Symbol {
             name: name.as_bytes().to_vec(),
             value: *value,
-            size: 0,
+            size: if name.starts_with('$') { 0 } else { end - value },
             kind: SymbolKind::Text,
             scope: SymbolScope::Compilation,
             weak: false,

@@ -39,7 +39,8 @@ pub const POLICIES: &[&str] =
 
 /// KiB of a CPU's ring of events.
 const TRACE_KIB: [&str; 15] = [
-    "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384", "32768", "65536",
+    "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096", "8192", "16384", "32768",
+    "65536",
 ];
 /// Without the option.
 const DEFAULT_TRACE_KIB: u64 = 1024;
@@ -343,7 +344,7 @@ fn bundle_bytes(scenario: &Scenario) -> u64 {
 
 /// What the trace takes, if there is one: a ring for each CPU, and what is lost to alignment.
 fn trace_bytes(scenario: &Scenario) -> u64 {
-    if scenario.option("trace") != Some("on") {
+    if !scenario.is_traced() {
         return 0;
     }
     let kib = scenario.option("trace.kib").and_then(|kib| kib.parse().ok()).unwrap_or(DEFAULT_TRACE_KIB);

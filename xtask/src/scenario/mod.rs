@@ -223,6 +223,11 @@ impl Scenario {
         self.options.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
 
+    /// Whether the hypervisor records events.
+    pub fn is_traced(&self) -> bool {
+        self.option("trace") == Some("on")
+    }
+
     /// The hypervisor's command line.
     pub fn hypervisor_arguments(&self) -> String {
         let words: Vec<String> = self.options.iter().map(|(key, value)| format!("{key}={value}")).collect();

@@ -27,6 +27,7 @@ pub fn check() -> Result<Report> {
         let checked = elf_check::fast_path(&odometer, function, limit);
         report.add(Report::of(&format!("fast-path-{name}"), &checked));
     }
+    report.add(Report::of("trace-cost", &elf_check::tracing(&odometer)));
     report.add(Report::of("guest-w^x", &elf_check::write_xor_execute(&guest)));
     Ok(report)
 }

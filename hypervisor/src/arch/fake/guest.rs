@@ -1,9 +1,9 @@
 //! What stands for a guest: a list of things to do, one after the other, and a handler that takes every interrupt.
 
 use super::program::{CNTP_CTL, Do, IL, PHYSICAL_TIMER, Trap};
-use super::{HERE, Here, VIRTUAL_TIMER, here, step};
+use super::{HERE, Here, VIRTUAL_TIMER, here, step, this_cpu};
 use crate::arch::context::{Context, Held, TimerState};
-use crate::exit::{exit_irq, exit_sync, syndrome::class};
+use crate::exit::{exit_irq, exit_irq_traced, exit_sync, exit_sync_traced, syndrome::class};
 use crate::ids::Vmid;
 use crate::system::fake::open_gic;
 use crate::vgic::ListRegisters;
@@ -70,8 +70,13 @@ pub fn enter(context: *mut Context) -> ! {
     let mut held = unsafe { Held::of((*context).vcpu) }.expect("a context");
     loop {
         step();
-        held = if here(|here| here.pending()).is_some() { exit_irq(held) } else { execute(held) };
+        held = if here(|here| here.pending()).is_some() { interrupted(held) } else { execute(held) };
     }
+}
+
+/// An exit by the vector of the table that a CPU with or without a trace has.
+fn interrupted(held: Held) -> Held {
+    if this_cpu().ring.is_some() { exit_irq_traced(held) } else { exit_irq(held) }
 }
 
 /// What must hold whenever a guest executes something.
@@ -104,7 +109,7 @@ fn execute(mut held: Held) -> Held {
     });
     let Some(syndrome) = trap else { return held };
     HERE.with(|here| here.syndrome.set(syndrome));
-    exit_sync(held)
+    if this_cpu().ring.is_some() { exit_sync_traced(held) } else { exit_sync(held) }
 }
 
 /// What the guest does next: the syndrome, if that traps.

@@ -43,7 +43,7 @@ pub use values::{Afterwards, DebugFault};
 const NAMESPACES: [&str; 8] = ["vm", "vmid", "sched", "report", "console", "stats", "trace", "debug"];
 
 /// The largest ring of events, in KiB.
-const MOST_TRACE_KIB: u32 = (Layout::MOST_ENTRIES * Layout::ENTRY_BYTES >> 10) as u32;
+const MOST_TRACE_KIB: u32 = ((Layout::MOST_ENTRIES * Layout::ENTRY_BYTES) >> 10) as u32;
 
 /// What the command line asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

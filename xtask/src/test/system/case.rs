@@ -5,6 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::NAME;
+use odometer::trace::Decoded;
+
 use crate::audit::compare::Comparison;
 use crate::linux::Release;
 use crate::qemu::Typed;
@@ -25,6 +27,8 @@ pub struct Outcome<'a> {
     pub taken_to_el2: Option<u64>,
     /// What Odometer counted beside what the auditor counted, where the case has it do so.
     pub audit: Option<Comparison>,
+    /// The trace, where the case has one.
+    pub trace: Option<Decoded>,
 }
 
 /// What boots.
@@ -101,6 +105,8 @@ pub struct Case {
     pub logs_exceptions: bool,
     /// Whether QEMU's plugin counts what Odometer counts.
     pub audited: bool,
+    /// Whether the trace is fetched at its end; the scenario says `trace=on`.
+    pub traced: bool,
     /// How it may end.
     pub ends: Ends,
     /// How long it may take.
@@ -133,6 +139,7 @@ impl Case {
             kernels: Vec::new(),
             logs_exceptions: false,
             audited: false,
+            traced: false,
             ends: Ends::ByItself,
             limits: Limits { silence: Duration::from_secs(90), total: Duration::from_secs(240) },
             typed: Vec::new(),

@@ -18,7 +18,7 @@ odometer: booting
 
 fn judge(log: &str, check: impl Fn(&Outcome<'_>) -> Result<()>) -> Result<(), String> {
     let captured = Captured::from_log(log).expect("records can be read");
-    check(&Outcome { captured: &captured, scenario: None, taken_to_el2: None, audit: None })
+    check(&Outcome { captured: &captured, scenario: None, taken_to_el2: None, audit: None, trace: None })
         .map_err(|error| format!("{error:#}"))
 }
 

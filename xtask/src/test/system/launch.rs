@@ -21,6 +21,7 @@ use crate::report::records;
 use crate::scenario::{Kernel, Machine, Scenario, kernel};
 use crate::setup::Qemu;
 use crate::test::outcome::Report;
+use crate::trace::{self, Until};
 use crate::{fit, paths, setup};
 
 /// Lines of the log that are shown when a case fails.
@@ -88,10 +89,11 @@ impl Bench {
         if let Some(error) = releases.map(linux::packages).find_map(Result::err) {
             return missing(format!("no packages for Linux guests: {error:#}"));
         }
-        let plugin = match case.audited.then(|| Plugin::build(&self.programs.odometer)).transpose() {
-            Ok(plugin) => plugin,
-            Err(error) => return Report::fail(&case.name, format!("{error:#}")),
-        };
+        let plugin =
+            match case.audited.then(|| Plugin::build(&self.programs.odometer, case.traced)).transpose() {
+                Ok(plugin) => plugin,
+                Err(error) => return Report::fail(&case.name, format!("{error:#}")),
+            };
         if let Some(Err(error)) = plugin.as_ref().map(|plugin| plugin.probe(&qemu.path)) {
             return missing(format!("{error:#}"));
         }
@@ -126,11 +128,17 @@ impl Bench {
             launch.machine.qemu.extend(["-dtb".into(), file.display().to_string()]);
         }
         let mut lines = Vec::new();
-        let captured = capture(&launch, &case.limits, Some(log), &mut |line| lines.push(line.to_owned()));
-        let captured = match captured {
-            Ok(captured) => captured,
+        let mut watch = |line: &str| lines.push(line.to_owned());
+        let ran = if case.traced {
+            trace::fetch(&launch, &case.limits, Some(log), &Until::default(), &mut watch)
+                .map(|run| (run.captured, Some(run.trace)))
+        } else {
+            capture(&launch, &case.limits, Some(log), &mut watch).map(|captured| (captured, None))
+        };
+        let (captured, trace) = match ran {
+            Ok(ran) => ran,
             // Judged by what it said before.
-            Err(_) if case.ends == Ends::OrStops => Captured::from_log(&lines.join("\n"))?,
+            Err(_) if case.ends == Ends::OrStops => (Captured::from_log(&lines.join("\n"))?, None),
             Err(error) => return Err(error.context(launch.behaviour().join(" "))),
         };
         let taken_to_el2 = case.logs_exceptions.then(|| taken_to_el2(&exceptions)).transpose()?;
@@ -138,7 +146,7 @@ impl Bench {
             .map(|_| Comparison::of(&records::Report::read(&captured.reports)?, &Record::read(&counts)?));
         let scenario = prepared.scenario.as_ref();
         let judged = audit.transpose().and_then(|audit| {
-            let outcome = Outcome { captured: &captured, scenario, taken_to_el2, audit };
+            let outcome = Outcome { captured: &captured, scenario, taken_to_el2, audit, trace };
             case.checks.iter().try_for_each(|check| check(&outcome))
         });
         judged.map_err(|error| {

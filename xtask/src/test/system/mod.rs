@@ -14,6 +14,7 @@ mod expect;
 mod launch;
 mod linux;
 mod overcommit;
+mod trace;
 mod traps;
 mod typing;
 mod until;
@@ -35,7 +36,7 @@ const AT_ONCE: usize = 2;
 
 /// The cases that `wants` lets through, given their full names and whether they are quick ones.
 pub fn wanted(wants: &dyn Fn(&str, bool) -> bool) -> Vec<Case> {
-    cases::all().into_iter().filter(|case| wants(&case.full_name(), case.quick)).collect()
+    cases::all().into_iter().chain(trace::all()).filter(|case| wants(&case.full_name(), case.quick)).collect()
 }
 
 /// Runs the cases.

@@ -1,5 +1,5 @@
-use super::area::{MAGIC, VERSION};
-use super::*;
+use super::super::area::{MAGIC, VERSION};
+use super::super::*;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +7,7 @@ fn memory(layout: Layout) -> Vec<AtomicU64> {
     (0..layout.words()).map(|_| AtomicU64::new(0)).collect()
 }
 
-fn copy(words: &[AtomicU64]) -> Vec<u8> {
+pub(super) fn copy(words: &[AtomicU64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect()
 }
 

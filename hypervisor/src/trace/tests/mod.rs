@@ -1,0 +1,2 @@
+mod exits;
+mod rings;

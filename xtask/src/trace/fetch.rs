@@ -1,0 +1,158 @@
+//! A run whose trace is read out of the machine's memory: when the machine has switched itself off, or when it is told to stop.
+
+use std::fs;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use odometer::trace::{Decoded, decode};
+use serde_json::json;
+
+use super::qmp::Monitor;
+use crate::qemu::Launch;
+use crate::qemu::capture::{Captured, Limits, capture};
+use crate::qemu::console::Line;
+
+/// When the trace is taken, if not at the end.
+#[derive(Debug, Clone, Default)]
+pub struct Until {
+    /// After so long.
+    pub elapsed: Option<Duration>,
+    /// When this text has come on the console.
+    pub text: Option<String>,
+}
+
+/// What the console's reader tells the monitor's.
+enum Note {
+    /// Where the trace is: physical address and bytes.
+    Place(u64, u64),
+    /// The text has come.
+    Now,
+}
+
+/// A run, and the trace of it.
+#[derive(Debug)]
+pub struct Run {
+    /// What it printed.
+    pub captured: Captured,
+    /// The trace.
+    pub trace: Decoded,
+    /// The machine was stopped before it had come to its end.
+    pub is_cut: bool,
+}
+
+/// Runs QEMU as [`capture`] does, and takes the trace.
+///
+/// # Errors
+/// As of a run; there is no trace, or it can't be read.
+pub fn run(
+    launch: &Launch,
+    limits: &Limits,
+    log: Option<&Path>,
+    until: &Until,
+    watch: &mut dyn FnMut(&str),
+) -> Result<Run> {
+    // A socket's name has room for a hundred characters.
+    let directory =
+        tempfile::Builder::new().prefix("odometer-").tempdir().context("making a directory for a socket")?;
+    let (socket, dump) = (directory.path().join("qmp"), directory.path().join("trace.bin"));
+    let mut launch = launch.clone();
+    let monitor = format!("unix:{},server=on,wait=off", socket.display());
+    launch.machine.qemu.extend(["-qmp".into(), monitor, "-action".into(), "shutdown=pause".into()]);
+    let (sender, notes) = channel();
+    let taker = {
+        let (dump, elapsed) = (dump.clone(), until.elapsed);
+        thread::spawn(move || take(&socket, &dump, elapsed, &notes))
+    };
+    let mut see = |line: &str| {
+        // Nobody listens any more once the trace is taken.
+        if let Some((base, bytes)) = place(line) {
+            let _ = sender.send(Note::Place(base, bytes));
+        }
+        if until.text.as_ref().is_some_and(|text| line.contains(text)) {
+            let _ = sender.send(Note::Now);
+        }
+        watch(line);
+    };
+    let captured = capture(&launch, limits, log, &mut see);
+    drop(sender);
+    let taken = taker.join().map_err(|_| anyhow::anyhow!("reading the trace failed"))?;
+    let (captured, is_cut) = match (captured, taken) {
+        (Ok(captured), taken) => (captured, taken?),
+        // Cut in the middle of a record.
+        (Err(_), Ok(true)) => (Captured::default(), true),
+        (Err(error), _) => return Err(error),
+    };
+    let bytes = fs::read(&dump).with_context(|| format!("reading {}", dump.display()))?;
+    let trace =
+        decode(&bytes).map_err(|error| anyhow::anyhow!("the trace in the machine's memory: {error}"))?;
+    Ok(Run { captured, trace, is_cut })
+}
+
+/// Where the trace is, if this line says so.
+fn place(line: &str) -> Option<(u64, u64)> {
+    let Line::Report(record) = Line::parse(line) else { return None };
+    let trace = &record.get("trace")?;
+    Some((trace["base"].as_u64()?, trace["bytes"].as_u64()?))
+}
+
+/// Waits for the moment, writes the machine's trace to `dump` and ends QEMU. Whether the machine had to be stopped for it.
+fn take(socket: &Path, dump: &Path, elapsed: Option<Duration>, notes: &Receiver<Note>) -> Result<bool> {
+    let mut monitor = Monitor::connect(socket)?;
+    let started = Instant::now();
+    let mut place = None;
+    let mut now = false;
+    let is_off = loop {
+        match notes.recv_timeout(Duration::ZERO) {
+            Ok(Note::Place(base, bytes)) => place = Some((base, bytes)),
+            Ok(Note::Now) => now = true,
+            Err(RecvTimeoutError::Timeout) => {
+                if monitor.is_off()? {
+                    break true;
+                }
+                if now || elapsed.is_some_and(|limit| started.elapsed() >= limit) {
+                    break false;
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("the run ended before its trace was taken"),
+        }
+    };
+    if !is_off {
+        monitor.command("stop", &json!({}))?;
+    }
+    // The line may be on its way still.
+    while place.is_none()
+        && let Ok(note) = notes.recv_timeout(Duration::from_secs(1))
+    {
+        if let Note::Place(base, bytes) = note {
+            place = Some((base, bytes));
+        }
+    }
+    let saved = match place {
+        Some((base, bytes)) => {
+            let arguments = json!({ "val": base, "size": bytes, "filename": dump });
+            monitor.command("pmemsave", &arguments).map(|_| !is_off)
+        }
+        None => Err(anyhow::anyhow!(
+            "the hypervisor has not said where its trace is: it needs the option trace=on, and must boot"
+        )),
+    };
+    // QEMU may be gone before it has answered.
+    let _ = monitor.command("quit", &json!({}));
+    saved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_is_in_the_first_record_if_there_is_a_trace() {
+        let line = r#"@odometer {"schema":1,"kind":"boot","trace":{"base":2147483648,"bytes":64}}"#;
+        assert_eq!(place(line), Some((1 << 31, 64)));
+        assert_eq!(place(r#"@odometer {"schema":1,"kind":"boot"}"#), None);
+        assert_eq!(place(r#"a| @odometer {"trace":{"base":1,"bytes":64}}"#), None, "a guest says so");
+    }
+}
