@@ -204,7 +204,7 @@ pub fn write_boot(out: &mut impl Write, boot: &BootLine<'_>) -> fmt::Result {
         json.number("image_bytes", boot.image_bytes)?;
         let Some((base, bytes)) = boot.trace else { return Ok(()) };
         json.object("trace", |json| {
-            json.number("base", base)?;
+            json.hex("base", base)?;
             json.number("bytes", bytes)
         })
     })

@@ -94,8 +94,9 @@ pub fn run(
 /// Where the trace is, if this line says so.
 fn place(line: &str) -> Option<(u64, u64)> {
     let Line::Report(record) = Line::parse(line) else { return None };
-    let trace = &record.get("trace")?;
-    Some((trace["base"].as_u64()?, trace["bytes"].as_u64()?))
+    let trace = record.get("trace")?;
+    let base = trace["base"].as_str()?.strip_prefix("0x")?;
+    Some((u64::from_str_radix(base, 16).ok()?, trace["bytes"].as_u64()?))
 }
 
 /// Waits for the moment, writes the machine's trace to `dump` and ends QEMU. Whether the machine had to be stopped for it.
@@ -150,9 +151,9 @@ mod tests {
 
     #[test]
     fn the_place_is_in_the_first_record_if_there_is_a_trace() {
-        let line = r#"@odometer {"schema":1,"kind":"boot","trace":{"base":2147483648,"bytes":64}}"#;
+        let line = r#"@odometer {"schema":1,"kind":"boot","trace":{"base":"0x80000000","bytes":64}}"#;
         assert_eq!(place(line), Some((1 << 31, 64)));
         assert_eq!(place(r#"@odometer {"schema":1,"kind":"boot"}"#), None);
-        assert_eq!(place(r#"a| @odometer {"trace":{"base":1,"bytes":64}}"#), None, "a guest says so");
+        assert_eq!(place(r#"a| @odometer {"trace":{"base":"0x1","bytes":64}}"#), None, "a guest says so");
     }
 }
