@@ -1,6 +1,6 @@
 //! Physical interrupts, while a guest runs and while nothing does.
 
-use crate::arch::{self, HardwareListRegisters, context::Held};
+use crate::arch::{self, context::Held};
 use crate::ids::IntId;
 use crate::platform::gic::Gic;
 use crate::scheduler::{self, Cpu};
@@ -45,7 +45,7 @@ pub fn handle_while_idle<T: Tracer>(cpu: &'static Cpu) {
             match cpu.resident.get() {
                 Some(vcpu) => {
                     virtual_timer::<T>(cpu, vcpu, intid);
-                    wake_if_pending(cpu, vcpu);
+                    wake_if_pending::<T>(cpu, vcpu);
                 }
                 None => finish(intid),
             }
@@ -65,8 +65,8 @@ fn virtual_timer<T: Tracer>(cpu: &'static Cpu, vcpu: &'static Vcpu, intid: IntId
 }
 
 /// The resident vCPU waits: ends that if an interrupt for it has come.
-fn wake_if_pending(cpu: &'static Cpu, vcpu: &'static Vcpu) {
-    let (pending, others) = vcpu.vm.vgic.pending_here(vcpu.index, &HardwareListRegisters);
+fn wake_if_pending<T: Tracer>(cpu: &'static Cpu, vcpu: &'static Vcpu) {
+    let (pending, others) = vcpu.vm.vgic.pending_here(vcpu.index, &T::registers(cpu, vcpu));
     scheduler::notify_set(cpu, vcpu, others);
     if pending {
         scheduler::wake_blocked(cpu, vcpu);

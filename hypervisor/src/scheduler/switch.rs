@@ -70,7 +70,7 @@ const VAIN_WAITS: u32 = 8;
 /// The guest waits for an interrupt.
 fn block<T: Tracer>(cpu: &'static Cpu, held: Held) -> Held {
     let vcpu = held.vcpu;
-    let (pending, others) = vcpu.vm.vgic.pending_here(vcpu.index, &HardwareListRegisters);
+    let (pending, others) = vcpu.vm.vgic.pending_here(vcpu.index, &T::registers(cpu, vcpu));
     wake::notify_set(cpu, vcpu, others);
     if pending {
         let vain = cpu.vain_waits.get();

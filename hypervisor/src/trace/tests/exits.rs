@@ -66,7 +66,8 @@ fn agrees(ran: &Ran) {
     assert!(vmids.rollovers + vmids.reclaimed > 0, "there were VMIDs enough");
     let vcpus = ran.system.vcpus.get().into_iter().flatten();
     let kicks: u64 = vcpus.map(|vcpu| vcpu.stats.kicks.get()).sum();
-    assert!(kind(Kind::Kick) >= kicks + vmids.kicks && kicks > 0);
+    // The machine's end may come to a CPU between counting a kick and recording it.
+    assert!(kind(Kind::Kick) + trace.cpus.len() as u64 >= kicks + vmids.kicks && kicks > 0);
     // Every interrupt that a guest has taken was injected.
     assert!(count(&trace, |event| event.kind == Kind::Inject && event.value == 1) >= 5 * 5);
 }

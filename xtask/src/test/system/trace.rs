@@ -60,13 +60,11 @@ fn agrees(outcome: &Outcome<'_>) -> Result<()> {
         ensure!(events as u64 == counted, "{what}: {events} in the trace, {counted} by the counters");
     }
     ensure!(vmid.rollovers + vmid.reclaimed > 0, "VMIDs never ran out");
-    // Beside those, a CPU kicks itself when its vCPU was asked for something on its way in.
-    let others = of(Kind::Kick).count() as u64;
-    ensure!(
-        others >= kicks + vmid.kicks && kicks > 0,
-        "{others} kicks in the trace, {kicks} + {} counted",
-        vmid.kicks
-    );
+    // Beside those, a CPU kicks itself when its vCPU was asked for something on its way in. And the machine's end may come to a CPU
+    // between counting one and recording it.
+    let seen = of(Kind::Kick).count() as u64;
+    let counted = kicks + vmid.kicks;
+    ensure!(seen + report.boot.cpus >= counted && kicks > 0, "{seen} kicks in the trace, {counted} counted");
     ensure!(of(Kind::Inject).count() > 0, "no interrupt was injected");
     Ok(())
 }
