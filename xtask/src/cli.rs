@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-use crate::{audit, bench, image, matrix, model, mutate, plot, run, setup, test, trace};
+use crate::{audit, bench, image, matrix, model, mutate, page, plot, run, setup, test, trace};
 
 /// Odometer's host tool: set up, build, run, bench and test.
 #[derive(Debug, Parser)]
@@ -39,6 +39,8 @@ pub enum Command {
     Plot(plot::PlotArgs),
     /// Run a scenario with a trace of its exits, switches and VMIDs, and write it for Perfetto
     Trace(trace::TraceArgs),
+    /// Show results of benches on one HTML page, or read the console of a board
+    Report(page::ReportArgs),
     /// Run the tests: on the host, in loom, and on QEMU
     Test(test::TestArgs),
 }
@@ -56,6 +58,7 @@ pub fn run() -> Result<ExitCode> {
         Command::Mutate(args) => mutate::run(&args),
         Command::Plot(args) => plot::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Trace(args) => trace::run(args),
+        Command::Report(args) => page::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Test(args) => test::run(&args),
     }
 }

@@ -14,6 +14,7 @@ mod linux;
 mod matrix;
 mod model;
 mod mutate;
+mod page;
 mod paths;
 mod plot;
 mod progress;

@@ -23,6 +23,16 @@ impl Table {
         self
     }
 
+    /// The head and the rows' cells.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
+    /// How many columns are flush left.
+    pub fn flush_left(&self) -> usize {
+        self.left
+    }
+
     /// Adds a row.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());

@@ -231,4 +231,4 @@ impl Results {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -23,8 +23,15 @@ pub fn tables(results: &Results) -> String {
         }
         let _ = writeln!(text, "{}", means(results, &rows));
     }
-    text + &spreads(results) + &shares(results)
+    text += &spreads(results);
+    if let Some(table) = shares(results) {
+        let _ = writeln!(text, "{table}{SHARE}\n");
+    }
+    text
 }
+
+/// What a share is.
+pub const SHARE: &str = "share = ((a - f) - (b - f)) / (a - f), with the floor f, a with and b without it";
 
 /// The groups, in the order in which their first rows stand.
 pub fn groups(results: &Results) -> Vec<&str> {
@@ -53,7 +60,7 @@ pub fn means(results: &Results, rows: &[&Variant]) -> Table {
     }
     head.extend(others.iter().map(|quantity| quantity.label.clone()));
     for label in &published {
-        head.extend([format!("published: {label}"), "against".into()]);
+        head.extend([format!("published (other hardware): {label}"), "against".into()]);
     }
     let mut table = Table::new(head);
     for row in rows {
@@ -117,7 +124,15 @@ fn signed(value: f64, digits: usize) -> String {
 
 /// How the trials of each row spread; nothing where there is one of each, or all are alike.
 pub fn spreads(results: &Results) -> String {
-    let Some(headline) = results.quantities.first() else { return String::new() };
+    match (results.quantities.first(), spread(results)) {
+        (Some(headline), Some(table)) => format!("{}\n\n{table}\n", headline.label),
+        _ => String::new(),
+    }
+}
+
+/// The same, as a table.
+pub fn spread(results: &Results) -> Option<Table> {
+    let headline = results.quantities.first()?;
     let samples: Vec<(&str, Sample)> = results
         .variants
         .iter()
@@ -125,7 +140,7 @@ pub fn spreads(results: &Results) -> String {
         .filter(|(_, sample)| sample.deviation().is_some_and(|deviation| deviation > 0.0))
         .collect();
     if samples.is_empty() {
-        return String::new();
+        return None;
     }
     let head =
         ["of the trials", "deviation", "min", "median", "max", "95 % interval of the mean", "outliers"];
@@ -147,13 +162,13 @@ pub fn spreads(results: &Results) -> String {
             if outliers.is_empty() { "none".into() } else { outliers.join(", ") },
         ]);
     }
-    format!("{}\n\n{table}\n", headline.label)
+    Some(table)
 }
 
-/// The shares.
-fn shares(results: &Results) -> String {
+/// The shares, if there are any.
+pub fn shares(results: &Results) -> Option<Table> {
     if results.shares.is_empty() {
-        return String::new();
+        return None;
     }
     let mut table = Table::new(["share of", "here", "95 % interval", "published"]);
     for of in &results.shares {
@@ -166,7 +181,28 @@ fn shares(results: &Results) -> String {
             of.published.map_or_else(String::new, |percent| format!("{percent:.2} %")),
         ]);
     }
-    format!("{table}share = ((a - f) - (b - f)) / (a - f), with the floor f, a with and b without it\n\n")
+    Some(table)
+}
+
+/// All quantities, one a row, where they are too many for columns; each against its base.
+pub fn by_quantity(results: &Results, rows: &[&Variant]) -> Table {
+    let mut head = vec!["mean of each trial".to_owned()];
+    for row in rows {
+        head.push(row.name.clone());
+        head.extend(row.base.as_ref().map(|base| format!("against {base}")));
+    }
+    let mut table = Table::new(head);
+    for quantity in &results.quantities {
+        let sample = |name: &str| results.sample(name, &quantity.key);
+        let mut cells = vec![quantity.label.clone()];
+        for row in rows {
+            let own = sample(&row.name);
+            cells.push(if own.values.is_empty() { "-".into() } else { with_error(&own, quantity.digits) });
+            cells.extend(row.base.as_ref().map(|base| verdict(&own, &sample(base))));
+        }
+        table.row(cells);
+    }
+    table
 }
 
 /// What ran, so that a table can be trusted and repeated.
