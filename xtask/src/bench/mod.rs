@@ -5,6 +5,7 @@ mod boot;
 mod harness;
 mod host;
 mod jobs;
+mod linux_syscall;
 mod micro;
 mod micro_table;
 mod native;
@@ -52,7 +53,7 @@ pub struct BenchArgs {
     /// What is measured
     #[arg(value_enum, default_value_t = Kind::Vmid)]
     pub kind: Kind,
-    /// What the guests do (vmid)
+    /// What the guests do (vmid); whose system calls are measured, our guest's or Linux's (syscall)
     #[arg(long, value_enum, default_value_t = LoadName::Messaging)]
     pub load: LoadName,
     /// The kernel of Linux guests [default: 6.1-cloud]
@@ -252,6 +253,11 @@ fn measure(args: &BenchArgs) -> Result<Results> {
         Kind::Micro => return micro::run(args),
         Kind::Native => native::run(args)?,
         Kind::Boot => boot::run(args)?,
+        Kind::Syscall if args.load == LoadName::Linux => {
+            BenchArgs { load: LoadName::Messaging, ..args.clone() }
+                .refuse_shape("it has one guest with one vCPU")?;
+            linux_syscall::run(args)?
+        }
         Kind::Syscall => syscall::run(args)?,
         Kind::Stacktrace => stacktrace::run(args)?,
         Kind::Pauth => pauth::run(args)?,

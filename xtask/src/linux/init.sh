@@ -4,6 +4,7 @@
 #   odometer.runs=N               how often (1)
 #   odometer.messages=N           messages in a run, repeated in each line (0: not said)
 #   odometer.exec="COMMANDS"      runs them in a shell, says whether the last one succeeded, powers off
+#   odometer.perf=N               N null system calls by perf, prints a line with what one takes, powers off
 #   odometer.boot                 says that it runs, powers off: nothing else is measured of such a guest than its boot
 #   odometer.about                prints a line about the kernel that runs, powers off
 #   odometer.console=hvc0         output (and the shell) goes there, to the virtio-console
@@ -82,6 +83,8 @@ if [ -n "$found" ]; then
     ip link set eth0 up
 fi
 
+value odometer.perf
+calls=$found
 value odometer.exec
 commands=$found
 value odometer.hackbench
@@ -130,6 +133,18 @@ elif [ -n "$options" ]; then
         run=$((run + 1))
     done
     echo "@guest {\"schema\":1,\"kind\":\"end\",\"ok\":$all}"
+elif [ -n "$calls" ]; then
+    # perf says, among other things, `0.123456 usecs/op`.
+    perf bench syscall basic -l "$calls" > /tmp/output 2>&1
+    us=$(sed -n 's/^ *\([0-9.]*\) usecs.op.*/\1/p' /tmp/output)
+    isolated=$(dmesg | grep -c 'detected: Kernel page table isolation')
+    ok=true
+    if [ -z "$us" ]; then
+        ok=false us=0
+        cat /tmp/output
+    fi
+    echo "@guest {\"schema\":1,\"kind\":\"perf\",\"calls\":$calls,\"us\":$us,\"isolated\":$isolated,\"ok\":$ok}"
+    echo "@guest {\"schema\":1,\"kind\":\"end\",\"ok\":$ok}"
 elif [ "$about" ]; then
     # Also what the kernel has complained about since it booted.
     page=$(grep -m 1 KernelPageSize /proc/self/smaps | tr -dc 0-9)

@@ -34,14 +34,22 @@ const MODULES: &[&str] = &[
 /// Opened by name when a thread ends: without it glibc aborts in thread mode (`-T`).
 const OPENED_LATER: &[&str] = &["libgcc_s.so.1"];
 
-/// Builds the archive from packages unpacked in `root`, with the modules of the kernel unpacked in `kernel`.
+/// Builds the archive from packages unpacked in `root`, with the modules of the kernel unpacked in `kernel`, and perf if it is unpacked in
+/// `perf`.
 ///
 /// # Errors
 /// A package lacks a file that is needed.
-pub fn build(root: &Path, kernel: &Path) -> Result<Vec<u8>> {
+pub fn build(root: &Path, kernel: &Path, perf: Option<&Path>) -> Result<Vec<u8>> {
     let busybox = first(root, &["bin/busybox", "usr/bin/busybox"])?;
     let hackbench = first(root, &["usr/bin/hackbench"])?;
-    let libraries = libraries::closure(&hackbench, OPENED_LATER, root)?;
+    let mut libraries = libraries::closure(&hackbench, OPENED_LATER, root)?;
+    let perf =
+        perf.map(|root| Ok::<_, anyhow::Error>((first(root, &["usr/bin/perf"])?, root))).transpose()?;
+    if let Some((program, root)) = &perf {
+        for (path, file) in libraries::closure(program, &[], root)? {
+            libraries.entry(path).or_insert(file);
+        }
+    }
 
     let mut archive = Archive::default();
     let mut directories: BTreeSet<String> =
@@ -63,6 +71,9 @@ pub fn build(root: &Path, kernel: &Path) -> Result<Vec<u8>> {
         archive.link(&format!("bin/{applet}"), "busybox")?;
     }
     archive.file("bin/hackbench", 0o755, &read(&hackbench)?)?;
+    if let Some((program, _)) = &perf {
+        archive.file("bin/perf", 0o755, &read(program)?)?;
+    }
     for (name, module) in modules(kernel)? {
         archive.file(&format!("lib/modules/{name}.ko"), 0o644, &module)?;
     }
@@ -127,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = build(Path::new("/nonexistent"), Path::new("/nonexistent")).unwrap_err();
+        let error = build(Path::new("/nonexistent"), Path::new("/nonexistent"), None).unwrap_err();
         assert!(error.to_string().contains("busybox"), "{error}");
     }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-pub use packages::{Packages, ensure as packages};
+pub use packages::{Packages, ensure as packages, with_perf as packages_with_perf};
 pub use release::Release;
 
 /// Memory for a guest: the kernel is content with less (see docs/linux-guests.md), hackbench with few groups, too.
@@ -74,6 +74,11 @@ pub struct LinuxGuest {
 /// The kernel's command line of a guest that only boots, with these words about its console: init says that it runs and powers off.
 pub fn append_boot(console: &str) -> String {
     format!("{console} cma=0 cryptomgr.notests odometer.boot")
+}
+
+/// The kernel's command line of a guest that makes so many null system calls, with isolation of the kernel's page tables or not.
+pub fn append_perf(calls: u32, isolated: bool) -> String {
+    append_words(&format!("kpti={} odometer.perf={calls}", u8::from(isolated)))
 }
 
 /// The kernel's command line of a guest that says what it is (a record of kind `about`) and powers off.

@@ -16,6 +16,12 @@ use crate::setup::Apt;
 /// Programs and the libraries that they need; they are fetched together with the default kernel.
 const PROGRAMS: [&str; 5] = ["busybox-static", "rt-tests", "libc6", "libgcc-s1", "libnuma1"];
 
+/// Debian's perf, for guests in which system calls are measured.
+const PERF: &str = "linux-perf";
+
+/// Two system tests may want the same at once.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// A kernel and an initramfs made of Debian's packages.
 #[derive(Debug, Clone)]
 pub struct Packages {
@@ -34,8 +40,6 @@ pub struct Packages {
 /// # Errors
 /// No apt, no network, or a package lacks what is expected in it.
 pub fn ensure(release: Release) -> Result<Packages> {
-    // Two system tests may want the same at once.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|broken| broken.into_inner());
     let dir = paths::kept("linux")?;
     let programs = unpacked(&dir, &dir, Release::default(), &PROGRAMS)?;
@@ -58,8 +62,34 @@ pub fn ensure(release: Release) -> Result<Packages> {
     }
     // Made anew each time (it takes some milliseconds), so that a change of ours is never missed.
     let initrd = own.join("initramfs.cpio");
-    replace(&initrd, &initramfs::build(&dir.join("root"), &root)?)?;
+    replace(&initrd, &initramfs::build(&dir.join("root"), &root, None)?)?;
     Ok(Packages { kernel, initrd, description, root })
+}
+
+/// The same with Debian's perf in the initramfs, which is several times as large.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn with_perf(release: Release) -> Result<Packages> {
+    let plain = ensure(release)?;
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|broken| broken.into_inner());
+    let dir = paths::kept("linux")?;
+    let own = dir.join("perf");
+    let list = own.join("packages.txt");
+    if !list.exists() || !own.join("root").exists() {
+        eprintln!("setup: fetching Debian's arm64 package {PERF} and what it needs (once)");
+        std::fs::create_dir_all(&own).with_context(|| format!("cannot create {}", own.display()))?;
+        let apt = Apt::for_architecture(&dir.join("apt"), Release::default().suites(), "arm64")?;
+        apt.update()?;
+        let names = apt.would_install(&[PERF])?;
+        let version = apt.candidate(PERF)?.with_context(|| format!("the Debian mirror has no {PERF}"))?;
+        apt.unpack(&names, &own)?;
+        replace(&list, format!("{PERF} {version}").as_bytes())?;
+    }
+    let perf = std::fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;
+    let initrd = own.join(format!("initramfs-{}.cpio", release.name()));
+    replace(&initrd, &initramfs::build(&dir.join("root"), &plain.root, Some(&own.join("root")))?)?;
+    Ok(Packages { initrd, description: format!("{}, {perf}", plain.description), ..plain })
 }
 
 /// Sees to it that a kernel's package, and `more`, are unpacked in `own`/root; returns names and versions. Package lists

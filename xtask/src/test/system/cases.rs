@@ -372,6 +372,7 @@ mod tests {
             std::fs::write(directory.path().join(name), bytes).expect("written");
         }
         std::fs::write(directory.path().join(crate::test::system::bug::FILE), [0; 64]).expect("written");
+        std::fs::write(directory.path().join(linux::PERF), [0; 64]).expect("written");
         for name in ["vmlinuz", "initramfs"] {
             std::fs::write(directory.path().join(name), [0; 64]).expect("written");
             for release in crate::linux::Release::ALL {

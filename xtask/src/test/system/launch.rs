@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, anyhow};
 
 use super::case::{Boots, Case, Emulator, Ends, Level, Outcome};
+use super::linux::PERF;
 use super::{bug, device_tree, el3};
 use crate::audit::Record;
 use crate::audit::compare::Comparison;
@@ -177,6 +178,10 @@ impl Bench {
                     let packages = linux::packages(Release::default())?;
                     symlink(&packages.kernel, scratch.join("vmlinuz"))?;
                     symlink(&packages.initrd, scratch.join("initramfs"))?;
+                    if text.contains(PERF) {
+                        let packages = linux::packages_with_perf(Release::default())?;
+                        symlink(&packages.initrd, scratch.join(PERF))?;
+                    }
                     if text.contains(bug::FILE) {
                         fs::write(scratch.join(bug::FILE), bug::module(&packages)?)?;
                     }

@@ -12,7 +12,8 @@ pub fn all() -> Vec<Case> {
         let text = linux_scenario(&format!("cpus = 2\ncpu = \"{cpu}\""), 2, 2);
         linux_case(&format!("linux-{cpu}"), text)
     };
-    let mut cases = vec![boots("max"), boots("cortex-a57"), linux_exits(), stolen_time(), typing::case()];
+    let mut cases =
+        vec![boots("max"), boots("cortex-a57"), linux_exits(), syscalls(), stolen_time(), typing::case()];
     cases.extend(overcommit::cases());
     cases.extend(virtio());
     cases
@@ -24,6 +25,23 @@ pub fn linux_case(name: &str, text: String) -> Case {
     case.limits = LONG;
     case.linux = true;
     case
+}
+
+/// The initramfs with perf, where a scenario names it.
+pub const PERF: &str = "initramfs-perf";
+
+/// System calls by perf with and without isolation of the kernel's page tables, which the kernel is asked about.
+fn syscalls() -> Case {
+    let guest = |isolated: bool| {
+        format!(
+            "[[vm]]\nname = \"kpti-{}\"\nmemory = \"256M\"\nkernel = \"vmlinuz\"\ninitrd = \"{PERF}\"\nbootargs = '{}'\n",
+            u8::from(isolated),
+            linux::append_perf(2000, isolated)
+        )
+    };
+    linux_case("linux-syscalls", scenario("cpus = 2", "", &[guest(false), guest(true)]))
+        .expect(says(&["kpti-0|", "\"kind\":\"perf\"", "\"isolated\":0"]))
+        .expect(says(&["kpti-1|", "\"kind\":\"perf\"", "\"isolated\":1"]))
 }
 
 /// One Linux guest boots and runs hackbench five times: hardly more exits than there is to emulate, and as many as QEMU saw.
