@@ -5,16 +5,14 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::arm::Arm;
-use super::harness::{About, Experiment, Measured, count};
-use super::{BenchArgs, Threads, jobs};
-use crate::linux;
-use crate::qemu::Launch;
-use crate::qemu::capture::{Captured, Limits, capture};
+use super::BenchArgs;
+use super::harness::{About, count};
+use super::rows::{self, Row};
+use crate::qemu::capture::Captured;
 use crate::report::records::Report;
 use crate::results::{Published, Quantity, Results, Variant};
-use crate::scenario::{Machine, Scenario, Vm};
-use crate::{fit, image, paths, run};
+use crate::scenario::{Scenario, Vm};
+use crate::{image, linux, run};
 
 /// Trials where none are asked for; published were 50.
 const TRIALS: u32 = 3;
@@ -31,20 +29,14 @@ const OWN_MEMORY: u64 = 16 << 20;
 /// Exits for the console's sake.
 const CONSOLE_EXITS: [&str; 2] = ["mmio_uart", "mmio_virtio_console"];
 
-/// A row on one side of a comparison, ready to run.
-struct Job {
-    row: String,
-    launch: Launch,
-    bundle: String,
-}
-
 /// Measures.
 ///
 /// # Errors
 /// Anything that keeps the results from being complete.
 pub fn run(args: &BenchArgs) -> Result<Results> {
     args.refuse_shape("it has one guest with one vCPU")?;
-    let deterministic = args.threads.is_none();
+    let machine = rows::one_cpu(args);
+    let deterministic = machine.deterministic;
     let programs = image::build()?;
     let own_guest = run::read_kernel(&programs.guest.image)?;
     let packages = linux::packages(args.kernel.unwrap_or_default()).context("Linux guests")?;
@@ -53,7 +45,14 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         std::fs::read(&packages.initrd).with_context(|| format!("reading {}", packages.initrd.display()))?;
     let ramdisk = std::sync::Arc::new(ramdisk);
 
-    let mut rows: Vec<(Variant, Vm)> = Vec::new();
+    let mut list: Vec<Row> = Vec::new();
+    let mut add = |variant: Variant, vm: Vm| {
+        let mut scenario = Scenario { machine: machine.clone(), options: Vec::new(), vms: vec![vm] };
+        if let Some(marker) = &args.marker {
+            scenario.set_option("vm.until", &marker.replace(' ', "_"));
+        }
+        list.push(Row { variant, scenario });
+    };
     for (console, words, published) in CONSOLES {
         // Without a console there is no line to wait for.
         if args.marker.is_some() && console == "suppressed" {
@@ -63,21 +62,18 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         vm.memory = args.memory.unwrap_or(linux::MEMORY);
         vm.ramdisk = Some(ramdisk.clone());
         vm.bootargs = linux::append_boot(words);
-        rows.push((
-            row("Linux, console", console, CONSOLES[usize::from(args.marker.is_some())].0, published),
-            vm,
-        ));
+        add(row("Linux, console", console, CONSOLES[usize::from(args.marker.is_some())].0, published), vm);
     }
     // Our guest doesn't write what Linux does.
     for (shadow, published) in SHADOWS.into_iter().filter(|_| args.marker.is_none()) {
         let mut vm = Vm::new("guest", own_guest.clone());
         vm.memory = OWN_MEMORY;
         vm.bootargs = format!("load=readv n=1 checking={shadow}");
-        rows.push((row("our guest, shadow memory", shadow, "off", published), vm));
+        add(row("our guest, shadow memory", shadow, "off", published), vm);
     }
 
     let unit = if deterministic { "million instructions" } else { "ms (emulated)" };
-    let mut about = About {
+    let about = About {
         bench: "boot",
         question: "How long does a boot take, and what part of it is console output?",
         quantities: vec![
@@ -99,56 +95,9 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
                 .into(),
         ],
     };
-    let scratch = paths::scratch()?;
-    let mut list: Vec<Job> = Vec::new();
-    for arm in Arm::of(args)? {
-        about.notes.extend(arm.note());
-        for (variant, vm) in &rows {
-            let machine = Machine {
-                cpus: 1,
-                cpu: arm.cpu.clone(),
-                deterministic,
-                multi_threaded: args.threads == Some(Threads::Multi),
-                qemu: args.qemu.clone(),
-                ..Machine::default()
-            };
-            let mut scenario = Scenario { machine, options: arm.options.clone(), vms: vec![vm.clone()] };
-            if let Some(marker) = &args.marker {
-                scenario.set_option("vm.until", &marker.replace(' ', "_"));
-            }
-            scenario.check("the command line")?;
-            let bundle = fit::write(&scenario)?;
-            let path = scratch.path().join(format!("{}.itb", list.len()));
-            bundle.write(&path)?;
-            let launch = run::launch(&arm.programs(&programs), &scenario, &path)?;
-            let variant = arm.row(variant.clone());
-            list.push(Job { row: variant.name.clone(), launch, bundle: bundle.hash });
-            about.variants.push(variant);
-        }
-    }
-    let launch = &list.first().context("there is nothing to run")?.launch;
-    let mut experiment = Experiment::begin(args, about, &programs, launch)?;
-    let limits = args.limits(Limits::default());
-    let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
-    let trials = args.trials.unwrap_or(TRIALS);
-    experiment.measure(
-        &list,
-        |job| job.row.clone(),
-        at_once,
-        trials,
-        |job, run, _| {
-            let mut launch = job.launch.clone();
-            launch.machine.seed = run.trial;
-            let captured = capture(&launch, &limits, run.log.as_deref(), &mut |_| ())?;
-            let marker = args.marker.as_deref();
-            let values = values(&captured, marker)?;
-            Ok((
-                vec![Measured { bundle: job.bundle.clone(), ..Measured::new(&job.row, values, &captured)? }],
-                (),
-            ))
-        },
-    )?;
-    experiment.end()
+    rows::measure(args, about, &programs, &list, TRIALS, |_, captured| {
+        values(captured, args.marker.as_deref())
+    })
 }
 
 fn row(group: &str, name: &str, first: &str, published: Option<f64>) -> Variant {

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 
-use super::arm::Arm;
-use super::harness::{About, Experiment, Measured, cost};
-use super::own_guest::{deterministic, number};
-use super::{BenchArgs, Threads, jobs};
-use crate::qemu::Launch;
-use crate::qemu::capture::{Captured, Limits, capture};
+use super::BenchArgs;
+use super::harness::{About, cost};
+use super::own_guest::number;
+use super::rows::{self, Row};
+use crate::qemu::capture::Captured;
 use crate::results::{Published, Results, Variant};
-use crate::scenario::{Machine, Scenario, Vm};
-use crate::{fit, image, linux, paths, run};
+use crate::scenario::{Scenario, Vm};
+use crate::{image, linux, run};
 
 /// Calls where none are asked for. The published runs had 10,000,000 and 100,000.
 const CALLS: u32 = 100_000;
@@ -24,32 +23,23 @@ const MEMORY: u64 = 256 << 20;
 /// Isolation off and on, and what was published of a null call, in microseconds, by two programs.
 const ROWS: [(bool, [f64; 2]); 2] = [(false, [0.0792, 0.0803]), (true, [0.2025, 0.2024])];
 
-/// A row on one side of a comparison, ready to run.
-struct Job {
-    row: String,
-    isolated: bool,
-    launch: Launch,
-    bundle: String,
-}
-
 /// Measures.
 ///
 /// # Errors
 /// Anything that keeps the results from being complete.
 pub fn run(args: &BenchArgs) -> Result<Results> {
     let calls = args.calls.unwrap_or(CALLS);
-    let deterministic = deterministic(args);
+    let machine = rows::one_cpu(args);
     let programs = image::build()?;
     let packages = linux::packages_with_perf(args.kernel.unwrap_or_default()).context("Linux guests")?;
     let kernel = run::read_kernel(&packages.kernel)?;
     let ramdisk =
         std::fs::read(&packages.initrd).with_context(|| format!("reading {}", packages.initrd.display()))?;
     let ramdisk = Arc::new(ramdisk);
-    let scratch = paths::scratch()?;
-    let mut about = About {
+    let about = About {
         bench: "syscall-linux",
         question: "What does a system call of a Linux program cost when the kernel isn't in its map?",
-        quantities: vec![cost(deterministic, "a call")],
+        quantities: vec![cost(machine.deterministic, "a call")],
         variants: Vec::new(),
         shares: Vec::new(),
         notes: vec![
@@ -58,55 +48,18 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
             "Published, other hardware: getppid by two programs.".into(),
         ],
     };
-    let mut list: Vec<Job> = Vec::new();
-    for arm in Arm::of(args)? {
-        about.notes.extend(arm.note());
-        for (isolated, published) in ROWS {
-            let mut vm = Vm::new("linux", kernel.clone());
-            vm.memory = args.memory.unwrap_or(MEMORY);
-            vm.ramdisk = Some(ramdisk.clone());
-            vm.bootargs = linux::append_perf(calls, isolated);
-            let machine = Machine {
-                cpus: 1,
-                cpu: arm.cpu.clone(),
-                deterministic,
-                multi_threaded: args.threads == Some(Threads::Multi),
-                qemu: args.qemu.clone(),
-                ..Machine::default()
-            };
-            let scenario = Scenario { machine, options: arm.options.clone(), vms: vec![vm] };
-            scenario.check("the command line")?;
-            let bundle = fit::write(&scenario)?;
-            let path = scratch.path().join(format!("{}.itb", list.len()));
-            bundle.write(&path)?;
-            let launch = run::launch(&arm.programs(&programs), &scenario, &path)?;
-            let variant = arm.row(row(isolated, published));
-            list.push(Job { row: variant.name.clone(), isolated, launch, bundle: bundle.hash });
-            about.variants.push(variant);
-        }
-    }
-    let launch = &list.first().context("there is nothing to run")?.launch;
-    let mut experiment = Experiment::begin(args, about, &programs, launch)?;
-    let limits = args.limits(Limits::default());
-    let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
-    let trials = args.trials.unwrap_or(TRIALS);
-    experiment.measure(
-        &list,
-        |job| job.row.clone(),
-        at_once,
-        trials,
-        |job, run, _| {
-            let mut launch = job.launch.clone();
-            launch.machine.seed = run.trial;
-            let captured = capture(&launch, &limits, run.log.as_deref(), &mut |_| ())?;
-            let values = [("cost", call_ns(&captured, job.isolated)?)];
-            Ok((
-                vec![Measured { bundle: job.bundle.clone(), ..Measured::new(&job.row, values, &captured)? }],
-                (),
-            ))
-        },
-    )?;
-    experiment.end()
+    let rows = ROWS.map(|(isolated, published)| {
+        let mut vm = Vm::new("linux", kernel.clone());
+        vm.memory = args.memory.unwrap_or(MEMORY);
+        vm.ramdisk = Some(ramdisk.clone());
+        vm.bootargs = linux::append_perf(calls, isolated);
+        let scenario = Scenario { machine: machine.clone(), options: Vec::new(), vms: vec![vm] };
+        Row { variant: row(isolated, published), scenario }
+    });
+    rows::measure(args, about, &programs, &rows, TRIALS, |row, captured| {
+        let isolated = row.variant.settings.get("kpti").is_some_and(|value| value == "1");
+        Ok(vec![("cost", call_ns(captured, isolated)?)])
+    })
 }
 
 fn row(isolated: bool, published: [f64; 2]) -> Variant {
@@ -117,8 +70,8 @@ fn row(isolated: bool, published: [f64; 2]) -> Variant {
         name: name(isolated),
         group: "null call in Linux".into(),
         base: isolated.then(|| name(false)),
+        settings: [("kpti".to_owned(), u8::from(isolated).to_string())].into(),
         published: labels.into_iter().zip(published).map(figure).collect(),
-        ..Variant::default()
     }
 }
 

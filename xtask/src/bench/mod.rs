@@ -14,6 +14,7 @@ mod pauth;
 mod pipes;
 mod quantities;
 mod readv;
+mod rows;
 mod scenarios;
 mod setups;
 mod stacktrace;

@@ -2,26 +2,17 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::arm::Arm;
-use super::harness::{About, Experiment, Measured, count};
-use super::{BenchArgs, Threads, jobs};
-use crate::image;
-use crate::qemu::Launch;
-use crate::qemu::capture::{Captured, Limits, capture};
+use super::harness::{About, count};
+use super::rows::{self, Row};
+use super::{BenchArgs, Threads};
+use crate::qemu::capture::Captured;
 use crate::report::records::Report;
 use crate::results::{Quantity, Results, ShareOf, Variant};
 use crate::scenario::Scenario;
-use crate::{fit, paths, run};
+use crate::{image, run};
 
 /// Trials where none are asked for.
 const TRIALS: u32 = 5;
-
-/// A scenario on one side of a comparison.
-struct Job {
-    row: String,
-    launch: Launch,
-    bundle: String,
-}
 
 /// Measures.
 ///
@@ -32,53 +23,31 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
     ensure!(args.memory.is_none(), "--memory is not for `bench scenario`: the scenario says it");
     let programs = image::build()?;
     let guest = || run::read_kernel(&programs.guest.image);
-    let scratch = paths::scratch()?;
-    let mut list: Vec<Job> = Vec::new();
-    let mut variants: Vec<Variant> = Vec::new();
-    let mut notes = Vec::new();
-    for arm in Arm::of(args)? {
-        notes.extend(arm.note());
-        let mut first: Option<String> = None;
-        for file in &args.scenarios {
-            let mut scenario = Scenario::load(file, &guest)?;
-            adapt(&mut scenario, args, &arm);
-            scenario.check(&file.display().to_string())?;
-            let row = arm.row(Variant {
-                name: file.display().to_string(),
-                group: "scenario".into(),
-                base: first.clone(),
-                ..Variant::default()
-            });
-            ensure!(
-                variants.iter().all(|other| other.name != row.name),
-                "--scenario {}: is given twice; to compare it with itself give --a and --b",
-                file.display()
-            );
-            first.get_or_insert_with(|| file.display().to_string());
-            let bundle = fit::write(&scenario)?;
-            let path = scratch.path().join(format!("{}.itb", list.len()));
-            bundle.write(&path)?;
-            let launch = run::launch(&arm.programs(&programs), &scenario, &path)?;
-            list.push(Job { row: row.name.clone(), launch, bundle: bundle.hash });
-            variants.push(row);
-        }
+    let mut rows: Vec<Row> = Vec::new();
+    for file in &args.scenarios {
+        let name = file.display().to_string();
+        ensure!(
+            rows.iter().all(|row| row.variant.name != name),
+            "--scenario {name}: is given twice; to compare it with itself give --a and --b"
+        );
+        let mut scenario = Scenario::load(file, &guest)?;
+        adapt(&mut scenario, args);
+        scenario.check(&name)?;
+        let base = rows.first().map(|row| row.variant.name.clone());
+        let variant = Variant { name, group: "scenario".into(), base, ..Variant::default() };
+        rows.push(Row { variant, scenario });
     }
-    let launch = &list.first().context("there is nothing to run")?.launch;
-    let deterministic = list.iter().all(|job| job.launch.machine.deterministic);
-    ensure!(
-        deterministic || list.iter().all(|job| !job.launch.machine.deterministic),
-        "scenarios by instructions can't be compared with others by the host's clock: give --deterministic"
-    );
-    let shares = match (args.share, variants.as_slice()) {
-        (false, _) => Vec::new(),
-        (true, [floor, with, without]) => vec![ShareOf {
+    let deterministic = rows.iter().all(|row| row.scenario.machine.deterministic);
+    let shares = match (args.share, rows.as_slice()) {
+        (true, [floor, with, without]) if args.a.is_empty() && args.b.is_empty() => vec![ShareOf {
             label: "what the third is without".into(),
-            floor: floor.name.clone(),
-            with: with.name.clone(),
-            without: without.name.clone(),
+            floor: floor.variant.name.clone(),
+            with: with.variant.name.clone(),
+            without: without.variant.name.clone(),
             published: None,
         }],
         (true, _) => anyhow::bail!("--share: can't be given with --a and --b"),
+        (false, _) => Vec::new(),
     };
     let unit = if deterministic { "million instructions" } else { "ms (emulated)" };
     let time = |key: &str, what: &str| Quantity {
@@ -95,42 +64,18 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
             count("exits", "exits"),
             time("load", "what guests say of one run of their loads"),
         ],
-        variants,
+        variants: Vec::new(),
         shares,
-        notes,
+        notes: Vec::new(),
     };
-    let mut experiment = Experiment::begin(args, about, &programs, launch)?;
-    let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
-    let trials = args.trials.unwrap_or(TRIALS);
-    experiment.measure(
-        &list,
-        |job| job.row.clone(),
-        at_once,
-        trials,
-        |job, run, step| {
-            let mut launch = job.launch.clone();
-            launch.machine.seed = run.trial;
-            let mut lines = 0;
-            let captured =
-                capture(&launch, &args.limits(Limits::default()), run.log.as_deref(), &mut |_| {
-                    lines += 1;
-                    step.note(format!("{lines} lines on the console"));
-                })?;
-            let values = values(&captured)?;
-            Ok((
-                vec![Measured { bundle: job.bundle.clone(), ..Measured::new(&job.row, values, &captured)? }],
-                (),
-            ))
-        },
-    )?;
-    experiment.end()
+    rows::measure(args, about, &programs, &rows, TRIALS, |_, captured| values(captured))
 }
 
 /// Lets the command line have its way with a scenario.
-fn adapt(scenario: &mut Scenario, args: &BenchArgs, arm: &Arm) {
+fn adapt(scenario: &mut Scenario, args: &BenchArgs) {
     let machine = &mut scenario.machine;
-    if arm.cpu != "max" {
-        machine.cpu.clone_from(&arm.cpu);
+    if args.cpu != "max" {
+        machine.cpu.clone_from(&args.cpu);
     }
     if let Some(threads) = args.threads {
         machine.multi_threaded = threads == Threads::Multi;
@@ -138,9 +83,6 @@ fn adapt(scenario: &mut Scenario, args: &BenchArgs, arm: &Arm) {
     }
     machine.deterministic |= args.deterministic;
     machine.qemu.extend(args.qemu.iter().cloned());
-    for (key, value) in &arm.options {
-        scenario.set_option(key, value);
-    }
 }
 
 /// What a run measured, in milliseconds.
