@@ -251,7 +251,7 @@ impl Load {
         let (mut load, known) = match name {
             "messaging" => (
                 Load::Messaging(Messaging::default()),
-                "groups, fds, loops, size, mode, carrier, runs, buffer, tick_us, preempt_us, details",
+                "groups, fds, loops, size, mode, carrier, runs, pause_us, buffer, tick_us, preempt_us, details",
             ),
             "micro" => (Load::Micro { ops: Ops::ALL, n: 1000 }, "ops, n"),
             "idle" => (Load::Idle { milliseconds: 1000 }, "seconds"),
@@ -325,6 +325,7 @@ fn set_messaging(m: &mut Messaging, key: &str, value: &str) -> Option<&'static s
         "loops" => return number(value, 1, 1_000_000, "1 to 1000000", &mut m.loops),
         "size" => return number(value, 1, 1 << 20, "1 to 1048576 bytes", &mut m.size),
         "runs" => return number(value, 1, 10_000, "1 to 10000", &mut m.runs),
+        "pause_us" => return number(value, 0, 10_000_000, "0 to 10000000 microseconds", &mut m.pause_us),
         "tick_us" => return number(value, 100, 1_000_000, "100 to 1000000 microseconds", &mut m.tick_us),
         "preempt_us" if value == "off" => m.preempt_us = None,
         "preempt_us" => {

@@ -48,6 +48,8 @@ pub struct Messaging {
     pub carrier: Kind,
     /// How often the whole is repeated.
     pub runs: u32,
+    /// Microseconds between two runs, in which all vCPUs wait.
+    pub pause_us: u32,
     /// The carrier's capacity in bytes, when not the default.
     pub buffer: Option<u32>,
     /// The scheduler's tick in microseconds.
@@ -69,6 +71,7 @@ impl Default for Messaging {
             mode: Mode::Process,
             carrier: Kind::Socket,
             runs: 1,
+            pause_us: 0,
             buffer: None,
             tick_us: 4000,
             preempt_us: Some(0),

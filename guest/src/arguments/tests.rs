@@ -11,11 +11,11 @@ fn messaging_defaults_are_hackbenchs() {
 
 #[test]
 fn every_parameter_is_read() {
-    let text = "groups=2 fds=3 loops=4  size=5 mode=thread carrier=pipe runs=6 buffer=4096 tick_us=1000 load=messaging";
+    let text = "groups=2 fds=3 loops=4  size=5 mode=thread carrier=pipe runs=6 pause_us=500 buffer=4096 tick_us=1000 load=messaging";
     let Ok(Load::Messaging(m)) = Load::parse(text) else { panic!() };
     assert_eq!((m.groups, m.fds, m.loops, m.size, m.runs), (2, 3, 4, 5, 6));
     assert_eq!((m.mode, m.carrier), (Mode::Thread, Kind::Pipe));
-    assert_eq!((m.buffer, m.tick_us), (Some(4096), 1000));
+    assert_eq!((m.buffer, m.tick_us, m.pause_us), (Some(4096), 1000, 500));
     let Ok(Load::Messaging(m)) = Load::parse("load=messaging preempt_us=off") else { panic!() };
     assert_eq!(m.preempt_us, None);
     assert_eq!(Load::parse("load=micro n=5").unwrap(), Load::Micro { ops: Ops::ALL, n: 5 });
@@ -60,6 +60,7 @@ fn what_is_wrong_is_named_with_what_is_right() {
         "mode=fork",
         "carrier=tcp",
         "buffer=1",
+        "pause_us=10000001",
         "preempt_us=on",
     ] {
         let text = format!("load=messaging {bad}");

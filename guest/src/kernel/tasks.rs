@@ -301,6 +301,24 @@ pub fn sleep() {
     switch(Leave::Off);
 }
 
+/// Lets this CPU wait without a tick for `time` in ticks of the counter. The caller's task is the only one there is.
+pub fn pause(time: u64) {
+    let cpu = cpus::this();
+    let end = cpu::counter() + time;
+    {
+        let _masked = Masked::new();
+        cpu.ticking.store(false, Ordering::Relaxed);
+        cpu::arm_timer(end);
+    }
+    loop {
+        let _masked = Masked::new();
+        if cpu::counter() >= end {
+            return arm_tick(cpu);
+        }
+        cpu::wait_for_interrupt();
+    }
+}
+
 fn arm_tick(cpu: &Cpu) {
     cpu.ticking.store(true, Ordering::Relaxed);
     cpu::arm_timer(cpu::counter() + scheduler().times.tick);

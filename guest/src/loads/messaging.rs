@@ -107,7 +107,7 @@ pub fn run(m: Messaging, arena: &mut Arena) -> bool {
     let (needed, free) = (needed(&m, workers), arena.free());
     let microseconds = |us: u32| ticks(u64::from(us) * 1000, cpu::frequency());
     let times = tasks::Times { tick: microseconds(m.tick_us), granularity: m.preempt_us.map(microseconds) };
-    let runs = m.runs;
+    let (runs, pause) = (m.runs, microseconds(m.pause_us));
     let enough = needed <= free && {
         tasks::start(arena, workers, times, work).is_some()
             && prepare(m, workers, arena).map(|run| RUN.call_once(|| run)).is_some()
@@ -121,7 +121,12 @@ pub fn run(m: Messaging, arena: &mut Arena) -> bool {
         ));
         return false;
     };
-    (0..runs).all(|number| one_run(run, number))
+    (0..runs).all(|number| {
+        if number > 0 && pause > 0 {
+            tasks::pause(pause);
+        }
+        one_run(run, number)
+    })
 }
 
 /// Names of what [`counters`] returns.

@@ -3,13 +3,14 @@
 mod fetch;
 mod json;
 mod qmp;
+mod schedule;
 pub mod timeline;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::qemu::capture::Limits;
@@ -30,9 +31,12 @@ pub struct TraceArgs {
     /// What runs
     #[command(flatten)]
     pub what: run::What,
-    /// The file that gets the trace
-    #[arg(short, long, value_name = "FILE", default_value = "trace.json")]
-    pub out: PathBuf,
+    /// The file that gets the trace [default: trace.json, or none with --schedule]
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// A file that gets which vCPU was on which CPU, for the simulation of VMID policies (docs/vmid.md)
+    #[arg(long, value_name = "FILE")]
+    pub schedule: Option<PathBuf>,
     /// Stop the machine after so many seconds and take the trace then, not at its end
     #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: Option<u64>,
@@ -73,8 +77,22 @@ pub fn run(mut args: TraceArgs) -> Result<ExitCode> {
         "options": launch.boot.append,
         "events overwritten": lost(&run.trace),
     });
-    write(&args.out, &run.trace, &names, &about)?;
-    print!("{}", summary(&run, &args.out));
+    if let Some(path) = &args.schedule {
+        ensure!(
+            lost(&run.trace) == 0,
+            "--schedule: {} events were overwritten, and a schedule must be whole: set a larger trace.kib",
+            lost(&run.trace)
+        );
+        let text =
+            schedule::text(&run.trace, &format!("{} {}", launch.behaviour().join(" "), launch.boot.append));
+        paths::write_whole(path, text.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
+    }
+    let out = args.out.or_else(|| args.schedule.is_none().then(|| "trace.json".into()));
+    if let Some(out) = &out {
+        write(out, &run.trace, &names, &about)?;
+    }
+    let written: Vec<_> = [out, args.schedule].into_iter().flatten().collect();
+    print!("{}", summary(&run, &written));
     let failed = !run.is_cut && Report::read(&run.captured.reports)?.a_vm_failed();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -93,12 +111,17 @@ fn write(out: &Path, trace: &Decoded, names: &[String], about: &Value) -> Result
 }
 
 /// What there is in it, for a person.
-fn summary(run: &Run, out: &Path) -> String {
+fn summary(run: &Run, written: &[PathBuf]) -> String {
     let trace = &run.trace;
     let events: usize = trace.cpus.iter().map(|cpu| cpu.events.len()).sum();
     let cut = if run.is_cut { ", up to where it was stopped" } else { "" };
-    let mut text =
-        format!("\n{}: {} events of {} CPUs{cut}\n", out.display(), grouped(events as f64), trace.cpus.len());
+    let names: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
+    let mut text = format!(
+        "\n{}: {} events of {} CPUs{cut}\n",
+        names.join(", "),
+        grouped(events as f64),
+        trace.cpus.len()
+    );
     let lost = lost(trace);
     if lost > 0 {
         let full = trace.cpus.iter().filter(|cpu| cpu.lost > 0).count();

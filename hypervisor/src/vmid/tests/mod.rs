@@ -8,6 +8,7 @@ mod pinned;
 mod prediction;
 mod properties;
 mod recorder;
+mod replay;
 mod rules;
 mod simulator;
 mod tlbs;

@@ -104,12 +104,48 @@ impl Counts {
 }
 
 /// What the allocator does to the hardware; a kick takes effect at once.
-struct Hardware<'a> {
+pub(super) struct Hardware<'a> {
     allocator: &'a Allocator,
     running: RefCell<Vec<Option<usize>>>,
     called_out: RefCell<BTreeSet<usize>>,
     here: Cell<usize>,
     counts: RefCell<Counts>,
+}
+
+impl<'a> Hardware<'a> {
+    pub(super) fn new(allocator: &'a Allocator, cpus: usize) -> Self {
+        Hardware {
+            allocator,
+            running: RefCell::new(vec![None; cpus]),
+            called_out: RefCell::default(),
+            here: Cell::new(0),
+            counts: RefCell::default(),
+        }
+    }
+
+    /// A CPU that is about to leave what it runs; which vCPU that was.
+    pub(super) fn leaves(&self, cpu: usize) -> Option<usize> {
+        self.here.set(cpu);
+        self.running.borrow_mut()[cpu].take()
+    }
+
+    /// A CPU is about to run a vCPU.
+    pub(super) fn enters(&self, cpu: usize, vcpu: usize) {
+        self.here.set(cpu);
+        self.running.borrow_mut()[cpu] = Some(vcpu);
+    }
+
+    /// The next CPU that was called out of its guest and goes back.
+    pub(super) fn called_out_next(&self) -> Option<usize> {
+        let cpu = self.called_out.borrow_mut().pop_first()?;
+        self.here.set(cpu);
+        Some(cpu)
+    }
+
+    /// What was counted here.
+    pub(super) fn counts(&self) -> Counts {
+        *self.counts.borrow()
+    }
 }
 
 impl TlbHardware for Hardware<'_> {
@@ -154,13 +190,7 @@ pub(super) fn run(shape: &Shape, config: Config, affinity: u8) -> (Counts, Trace
     let allocator = Allocator::new(shape.bits, shape.cpus, config).unwrap();
     let count = shape.vms * shape.vcpus;
     let cells: Vec<VmidCell> = (0..shape.vms).map(|_| VmidCell::new()).collect();
-    let hw = Hardware {
-        allocator: &allocator,
-        running: RefCell::new(vec![None; shape.cpus]),
-        called_out: RefCell::default(),
-        here: Cell::new(0),
-        counts: RefCell::default(),
-    };
+    let hw = Hardware::new(&allocator, shape.cpus);
     let cell = |vcpu: usize| &cells[vcpu / shape.vcpus];
     let links = Links::new(count);
     let queue_count = if shape.one_queue { 1 } else { shape.cpus };
@@ -176,9 +206,8 @@ pub(super) fn run(shape: &Shape, config: Config, affinity: u8) -> (Counts, Trace
     for slice in 0..shape.slices {
         let cpu = hash(slice, 77) as usize % shape.cpus;
         let slot = allocator.cpu(CpuId(cpu as u16));
-        hw.here.set(cpu);
         now += 1;
-        if let Some(vcpu) = hw.running.borrow_mut()[cpu].take() {
+        if let Some(vcpu) = hw.leaves(cpu) {
             allocator.schedule_out(slot);
             match shape.load.sleep(shape, vcpu, runs[vcpu]) {
                 0 => {
@@ -211,8 +240,8 @@ pub(super) fn run(shape: &Shape, config: Config, affinity: u8) -> (Counts, Trace
         let vcpu = next.expect("it isn't empty") as usize;
         home[vcpu] = cpu % queue_count;
         trace.push((cpu, vcpu));
+        hw.enters(cpu, vcpu);
         allocator.schedule_in(slot, cell(vcpu), &hw);
-        hw.running.borrow_mut()[cpu] = Some(vcpu);
         let mut counts = hw.counts.borrow_mut();
         counts.longest_wait = counts.longest_wait.max((now - ready_since[vcpu]) / shape.cpus as u64);
         let id = cell(vcpu).load();
@@ -221,11 +250,7 @@ pub(super) fn run(shape: &Shape, config: Config, affinity: u8) -> (Counts, Trace
         last_id[vcpu] = id;
         runs[vcpu] += 1;
         // Those that were called out go back, which may call others out.
-        while let Some(cpu) = {
-            let mut called = hw.called_out.borrow_mut();
-            called.pop_first()
-        } {
-            hw.here.set(cpu);
+        while let Some(cpu) = hw.called_out_next() {
             if let Some(vcpu) = hw.running.borrow()[cpu] {
                 allocator.schedule_in(allocator.cpu(CpuId(cpu as u16)), cell(vcpu), &hw);
                 last_id[vcpu] = cell(vcpu).load();
@@ -243,7 +268,7 @@ pub(super) fn run(shape: &Shape, config: Config, affinity: u8) -> (Counts, Trace
         local: counters.tlbi_local,
         kicks: counters.kicks,
         fairness: (u128::from(sum) * u128::from(sum) * 1000 / (squares * count as u128).max(1)) as u64,
-        ..hw.counts.take()
+        ..hw.counts()
     };
     (counts, trace)
 }

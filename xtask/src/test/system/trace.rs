@@ -16,7 +16,7 @@ use crate::trace::timeline::in_order;
 /// All of them.
 pub fn all() -> Vec<Case> {
     // More VMs than VMIDs.
-    let crowd = [vm("talk", 2, "load=messaging groups=1 fds=4 loops=10 runs=1", "count = 20")];
+    let crowd = [vm("talk", 2, "load=messaging groups=1 fds=4 loops=5 runs=2 pause_us=2000", "count = 20")];
     let traced = |name: &str, machine: &str, policy: &str| {
         let options = format!("\"trace\" = \"on\"\n\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"");
         let mut case =
