@@ -79,7 +79,11 @@ pub fn run(
         for load in loads {
             let (launch, bundle) =
                 prepare(args, arm, load, &programs, &guest, deterministic, (&scratch, number))?;
-            let rows: Vec<Variant> = load.rows.iter().cloned().map(|row| arm.row(row)).collect();
+            let mut rows: Vec<Variant> = load.rows.iter().cloned().map(|row| arm.row(row)).collect();
+            for row in &mut rows {
+                row.settings.insert("flags".into(), launch.behaviour().join(" "));
+                row.settings.insert("bootargs".into(), load.bootargs.clone());
+            }
             let of_job = load.rows.iter().zip(&rows);
             let of_job =
                 of_job.map(|(row, named)| Row { name: named.name.clone(), settings: row.settings.clone() });

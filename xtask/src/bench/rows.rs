@@ -40,6 +40,13 @@ pub fn one_cpu(args: &BenchArgs) -> Machine {
     }
 }
 
+/// What ran for a row, for the results: QEMU's flags, the hypervisor's options, guests' command lines.
+fn ran(scenario: &Scenario, launch: &Launch) -> impl Iterator<Item = (String, String)> {
+    let guests = scenario.vms.iter().map(|vm| (format!("bootargs of {}", vm.name), vm.bootargs.clone()));
+    let flags = ("flags".to_owned(), launch.behaviour().join(" "));
+    [flags, ("options".to_owned(), scenario.hypervisor_arguments())].into_iter().chain(guests)
+}
+
 /// Runs the rows' scenarios, on each side of a comparison, as often as the command line asks for, or `trials` times. `values` reads what a run says.
 ///
 /// # Errors
@@ -69,7 +76,8 @@ pub fn measure(
             let path = scratch.path().join(format!("{}.itb", list.len()));
             bundle.write(&path)?;
             let launch = run::launch(&arm.programs(programs), &scenario, &path)?;
-            let variant = arm.row(row.variant.clone());
+            let mut variant = arm.row(row.variant.clone());
+            variant.settings.extend(ran(&scenario, &launch));
             list.push(Job { row, name: variant.name.clone(), launch, bundle: bundle.hash });
             about.variants.push(variant);
         }

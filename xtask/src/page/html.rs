@@ -148,6 +148,15 @@ fn what_ran(results: &Results) -> Markup {
                 }
             }
         }
+        details {
+            summary { "settings of each row" }
+            dl {
+                @for row in results.variants.iter().filter(|row| !row.settings.is_empty()) {
+                    dt { (row.name) }
+                    dd { @for (key, value) in &row.settings { span.setting { (key) "=" (value) " " } } }
+                }
+            }
+        }
     }
 }
 
