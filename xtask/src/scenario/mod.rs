@@ -6,6 +6,7 @@
 mod check;
 mod convert;
 pub mod kernel;
+mod options;
 mod problem;
 mod read;
 pub mod size;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-pub use check::POLICIES;
 pub use kernel::Kernel;
+pub use options::POLICIES;
 pub use problem::Problems;
 
 /// The name that stands for this project's own guest kernel where a kernel's file is asked for.
