@@ -5,6 +5,7 @@
 //! behind its back: the target is a soft-float one, and this check shows that it worked.
 
 mod a64;
+mod parking;
 mod path;
 mod tlb;
 mod trace;
@@ -26,6 +27,7 @@ pub const MEMORY_LIMIT: u64 = 512 << 10;
 /// How many findings of one kind are listed.
 const SHOWN: usize = 10;
 
+pub use parking::parking;
 pub use tlb::invalidations;
 pub use trace::tracing;
 
@@ -132,14 +134,19 @@ pub fn fast_path(file: &[u8], function: &str, limit: usize) -> Result<path::Path
     Ok(found)
 }
 
-/// The longest way through a function that makes no call.
-fn path_through(elf: &Elf<'_>, function: &str) -> Result<path::Path> {
+/// Where a function is.
+fn place(elf: &Elf<'_>, function: &str) -> Result<Range<u64>> {
     let named = |symbol: &object::read::elf::ElfSymbol64<'_, '_, LittleEndian>| {
         symbol.name().is_ok_and(|name| format!("{:#}", rustc_demangle::demangle(name)) == function)
     };
     let symbol =
         elf.symbols().find(named).with_context(|| format!("the image has no function {function}"))?;
-    let range = symbol.address()..symbol.address() + symbol.size();
+    Ok(symbol.address()..symbol.address() + symbol.size())
+}
+
+/// The longest way through a function that makes no call.
+fn path_through(elf: &Elf<'_>, function: &str) -> Result<path::Path> {
+    let range = place(elf, function)?;
     let words: Vec<(u64, u32)> =
         instructions(elf)?.into_iter().filter(|(address, _)| range.contains(address)).collect();
     path::longest(&words).with_context(|| format!("{function} never returns without a call"))

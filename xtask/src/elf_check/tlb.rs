@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use super::{function, instructions, parse, refuse};
 
-const ISB: u32 = 0xd503_3fdf;
+pub(super) const ISB: u32 = 0xd503_3fdf;
 const DSB_ISHST: u32 = 0xd503_3a9f;
 const DSB_ISH: u32 = 0xd503_3b9f;
 const DSB_NSH: u32 = 0xd503_379f;

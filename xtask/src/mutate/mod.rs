@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::setup::command;
 use crate::{interrupt, model, paths};
-use list::{ALL, Catcher, Mutation};
+use list::{Catcher, Mutation};
 
 /// Longest time for one catcher: a first build is among them. One that hangs has noticed, too.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -33,15 +33,15 @@ pub struct MutateArgs {
 /// # Errors
 /// A name that begins no mutation's; a catcher that fails on the code as it is; a text that isn't in the code any more.
 pub fn run(args: &MutateArgs) -> Result<ExitCode> {
-    if let Some(name) = args.names.iter().find(|name| !ALL.iter().any(|m| m.name.starts_with(name.as_str())))
+    if let Some(name) = args.names.iter().find(|name| !list::all().any(|m| m.name.starts_with(name.as_str())))
     {
-        let known: Vec<&str> = ALL.iter().map(|mutation| mutation.name).collect();
+        let known: Vec<&str> = list::all().map(|mutation| mutation.name).collect();
         bail!("no mutation begins with `{name}`; there are: {}", known.join(", "));
     }
-    let wanted = |mutation: &&Mutation| {
+    let wanted = |mutation: &&'static Mutation| {
         args.names.is_empty() || args.names.iter().any(|name| mutation.name.starts_with(name.as_str()))
     };
-    let mutations: Vec<&Mutation> = ALL.iter().filter(wanted).collect();
+    let mutations: Vec<&Mutation> = list::all().filter(wanted).collect();
     if args.list {
         mutations.iter().for_each(|mutation| println!("{:<24} {}", mutation.name, mutation.about));
         return Ok(ExitCode::SUCCESS);
@@ -284,11 +284,11 @@ mod tests {
     /// The list keeps up with the code.
     #[test]
     fn every_mutation_finds_its_text_once() {
-        let mut names: Vec<&str> = ALL.iter().map(|mutation| mutation.name).collect();
+        let mut names: Vec<&str> = list::all().map(|mutation| mutation.name).collect();
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.len());
-        for mutation in ALL {
+        assert_eq!(names.len(), list::all().count());
+        for mutation in list::all() {
             find(paths::workspace(), mutation).unwrap_or_else(|error| panic!("{error:#}"));
             assert_ne!(mutation.from, mutation.to);
             assert!(!mutation.catchers.is_empty(), "{}", mutation.name);

@@ -22,6 +22,7 @@ pub fn check() -> Result<Report> {
     report.add(Report::of("hypervisor-w^x", &elf_check::write_xor_execute(&odometer)));
     report.add(Report::of("hypervisor-size", &elf_check::size(&odometer, elf_check::MEMORY_LIMIT)));
     report.add(Report::of("tlb-invalidations", &elf_check::invalidations(&odometer)));
+    report.add(Report::of("vttbr-parked", &elf_check::parking(&odometer)));
     for (function, limit) in VMID_FAST_PATHS {
         let name = function.rsplit("::").next().unwrap_or(function);
         let checked = elf_check::fast_path(&odometer, function, limit);

@@ -35,6 +35,21 @@ pub(super) fn races() -> Vec<Case> {
         case("clear/forgets", "suspended animation: a rollover forgets who has not been back since the last")
             .with(&[("Fault", "\"forget-reserved\""), THREE_GENERATIONS])
             .breaks("VttbrIsActive"),
+        case(
+            "v3-no-clear/renews-one",
+            "a renewed id goes into one reserved slot, not into all that hold the old one",
+        )
+        .with(&[
+            policy!("v3-no-clear"),
+            ("Fault", "\"one-reserved-slot\""),
+            THREE_GENERATIONS,
+            GENERATIONS_IN_TIME,
+            IDS_IN_TIME,
+            ("Vms", "{A, B, C}"),
+            ("Vmids", "{v1, v2, v3, v4}"),
+        ])
+        .breaks("OneVmidPerVm")
+        .only_large(),
         case("clear/exchanges", "an exchange for the compare-exchange at schedule-in")
             .with(&[("Fault", "\"exchange-at-schedule-in\"")])
             .breaks("OnlyTheLockRevives"),
