@@ -1,6 +1,6 @@
 //! Mistakes in the allocator, where it takes VMIDs one by one.
 
-use super::{ALLOCATOR_TESTS, Catcher, HOLDER, Mutation, VMID};
+use super::{ALLOCATOR_TESTS, Catcher, HOLDER, Mutation};
 
 const TENURE: &str = "hypervisor/src/vmid/tenure.rs";
 
