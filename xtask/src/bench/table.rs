@@ -244,7 +244,7 @@ fn what_ran(outcome: &Outcome) -> String {
     format!(
         "\nodometer {}, VMIDs of {} bits, slices of {} us; QEMU {} (emulated), CPU model {}\n\
          flags: {}, {} MiB; bundle {}; {trials} trial{}; times and counts: mean ± standard error; \"no difference\": the \
-         intervals overlap\n",
+         95 % intervals overlap\n",
         boot.version,
         boot.vmid_bits,
         boot.slice_us,
