@@ -5,7 +5,7 @@ use crate::arch;
 use crate::memory::address::BLOCK_2M;
 use crate::memory::frames::Frames;
 use crate::memory::phys::PhysMemory;
-use crate::platform::options::Options;
+use crate::platform::options::{Options, Tracing};
 use crate::stats::TickRate;
 use crate::trace::{Area, Layout};
 use core::sync::atomic::AtomicU64;
@@ -21,7 +21,7 @@ pub fn make(
     rate: TickRate,
     frames: &mut Frames,
 ) -> Result<Option<Area<'static>>, BootError> {
-    if !options.trace {
+    if options.trace == Tracing::Off {
         return Ok(None);
     }
     let kib = options.trace_kib;

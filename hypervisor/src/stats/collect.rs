@@ -4,9 +4,11 @@ use super::report::{
     BootLine, CpuLine, EndLine, Format, NetLine, StartLine, VcpuLine, VmLine, write_boot, write_cpu,
     write_end, write_memory, write_net, write_start, write_vcpu, write_vm,
 };
+use super::trace_line::write_trace;
 use super::vmid_line::{VmidLine, write_vmid};
 use super::{ExitSnapshot, VcpuTotals};
 use crate::arch;
+use crate::platform::options::Tracing;
 use crate::scheduler::Cpu;
 use crate::system::System;
 use crate::trace::Area;
@@ -135,6 +137,9 @@ pub fn final_report(cpu: &Cpu, reason: &str) {
     };
     system.console.report(|out| {
         counters(out, system, now)?;
+        if let Some(trace) = system.trace.as_ref().filter(|_| system.options.trace == Tracing::Serial) {
+            write_trace(out, trace.words())?;
+        }
         write_end(out, &line)
     });
 }

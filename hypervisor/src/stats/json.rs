@@ -39,6 +39,12 @@ impl<'w, W: Write> Json<'w, W> {
         write_string(self.out, value)
     }
 
+    /// A member with a string that needs no escapes.
+    pub(super) fn display(&mut self, key: &str, value: &impl fmt::Display) -> fmt::Result {
+        self.key(key)?;
+        write!(self.out, "\"{value}\"")
+    }
+
     /// A member with a number that is an address or a register: a string in hexadecimal, since a JSON reader may keep
     /// only 53 bits of a number.
     pub(super) fn hex(&mut self, key: &str, value: u64) -> fmt::Result {

@@ -25,6 +25,7 @@ mod reason;
 pub mod report;
 mod times;
 mod tlb;
+pub mod trace_line;
 pub mod vmid_line;
 
 #[cfg(test)]

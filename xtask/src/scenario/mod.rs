@@ -226,7 +226,7 @@ impl Scenario {
 
     /// Whether the hypervisor records events.
     pub fn is_traced(&self) -> bool {
-        self.option("trace") == Some("on")
+        matches!(self.option("trace"), Some("on" | "serial"))
     }
 
     /// The hypervisor's command line.

@@ -36,7 +36,7 @@ const OPTIONS: &[(&str, Takes)] = &[
     ("report.period_ms", Takes::Number(0, 86_400_000)),
     ("console.prefix", Takes::Word(&["on", "off"])),
     ("stats.histograms", Takes::Word(&["on", "off"])),
-    ("trace", Takes::Word(&["on", "off"])),
+    ("trace", Takes::Word(&["on", "off", "serial"])),
     ("trace.kib", Takes::Word(&TRACE_KIB)),
     ("vm.merge", Takes::Word(&["on", "off"])),
     ("vm.watchdog_ms", Takes::Number(0, 86_400_000)),

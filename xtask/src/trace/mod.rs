@@ -1,36 +1,41 @@
-//! `cargo xtask trace`: a run with a trace (`docs/trace.md`), fetched through QEMU's monitor and written in the Trace Event Format.
+//! `cargo xtask trace`: a run with a trace (`docs/trace.md`), fetched through QEMU's monitor or read from a serial port's log, and
+//! written in the Trace Event Format.
 
 mod fetch;
 mod json;
+mod output;
 mod qmp;
 mod schedule;
+pub mod serial;
 pub mod timeline;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use anyhow::{Context, Result};
+use serde_json::json;
 
-use crate::qemu::capture::Limits;
+use crate::qemu::capture::{Captured, Limits};
 use crate::report::records::Report;
-use crate::report::table::grouped;
 use crate::{fit, image, interrupt, paths, run};
-use json::Names;
-use odometer::trace::Decoded;
+use output::Taken;
 
-pub use fetch::{Run, Until, run as fetch};
+pub use fetch::{Until, run as fetch};
 
 /// What `cargo xtask trace` is asked to do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo xtask trace docs/examples/two-guests.toml -o trace.json\n  \
-    cargo xtask trace --kernel Image --append 'console=ttyAMA0' --vcpus 2 --until 'Run /init' --set trace.kib=8192\n\n\
+    cargo xtask trace --kernel Image --append 'console=ttyAMA0' --vcpus 2 --until 'Run /init' --set trace.kib=8192\n  \
+    cargo xtask trace --from serial.log\n\n\
     Open the file in https://ui.perfetto.dev or Chrome's about:tracing. docs/trace.md says what it shows.")]
 pub struct TraceArgs {
     /// What runs
     #[command(flatten)]
-    pub what: run::What,
+    pub what: Option<run::What>,
+    /// Run nothing: read the trace from this log of a serial port, of a machine with the option trace=serial
+    #[arg(long, value_name = "LOG", conflicts_with_all = ["scenario", "kernel", "seconds", "until"])]
+    pub from: Option<PathBuf>,
     /// The file that gets the trace [default: trace.json, or none with --schedule]
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -48,87 +53,74 @@ pub struct TraceArgs {
 /// Does `cargo xtask trace`.
 ///
 /// # Errors
-/// A scenario that can't run, a run that fails or has no end, a file that can't be written.
-pub fn run(mut args: TraceArgs) -> Result<ExitCode> {
+/// A scenario that can't run, a run that fails or has no end, a log without a trace, a file that can't be written.
+pub fn run(args: TraceArgs) -> Result<ExitCode> {
     interrupt::watch()?;
-    args.what.options.push(("trace".into(), "on".into()));
-    let scenario = run::scenario(&args.what).or_else(|error| interrupt::check().and(Err(error)))?;
+    let taken = match (args.from, args.what) {
+        (Some(log), _) => from_log(&log)?,
+        (None, Some(what)) => {
+            let until = Until { elapsed: args.seconds.map(Duration::from_secs), text: args.until };
+            of_run(what, &until)?
+        }
+        (None, None) => anyhow::bail!("give a scenario file, --kernel FILE, or --from LOG"),
+    };
+    if let Some(path) = &args.schedule {
+        taken.write_schedule(path)?;
+    }
+    let out = args.out.or_else(|| args.schedule.is_none().then(|| "trace.json".into()));
+    if let Some(out) = &out {
+        taken.write(out)?;
+    }
+    let written: Vec<_> = [out, args.schedule].into_iter().flatten().collect();
+    print!("{}", taken.summary(&written));
+    Ok(if taken.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs a scenario and takes its trace.
+fn of_run(mut what: run::What, until: &Until) -> Result<Taken> {
+    what.options.push(("trace".into(), "on".into()));
+    let scenario = run::scenario(&what).or_else(|error| interrupt::check().and(Err(error)))?;
     let programs = image::build()?;
     let scratch = paths::scratch()?;
     let bundle = scratch.path().join("bundle.itb");
     fit::write(&scenario)?.write(&bundle)?;
     let launch = run::launch(&programs, &scenario, &bundle)?;
-    let until = Until { elapsed: args.seconds.map(Duration::from_secs), text: args.until };
     let usual = Limits::default();
     let limits = match until.elapsed {
         Some(elapsed) => Limits { silence: usual.silence + elapsed, total: usual.total + elapsed },
         None => usual,
     };
-    let run = fetch(&launch, &limits, None, &until, &mut |line| {
+    let run = fetch(&launch, &limits, None, until, &mut |line| {
         if !line.starts_with('@') {
             println!("{line}");
         }
     })?;
-    let names: Vec<String> = scenario.vms.iter().flat_map(|vm| vm.names()).collect();
-    let about = json!({
-        "odometer": env!("CARGO_PKG_VERSION"),
-        "qemu": launch.version_text(),
-        "flags": launch.behaviour().join(" "),
-        "options": launch.boot.append,
-        "events overwritten": lost(&run.trace),
-    });
-    if let Some(path) = &args.schedule {
-        ensure!(
-            lost(&run.trace) == 0,
-            "--schedule: {} events were overwritten, and a schedule must be whole: set a larger trace.kib",
-            lost(&run.trace)
-        );
-        let text =
-            schedule::text(&run.trace, &format!("{} {}", launch.behaviour().join(" "), launch.boot.append));
-        paths::write_whole(path, text.as_bytes()).with_context(|| format!("writing {}", path.display()))?;
-    }
-    let out = args.out.or_else(|| args.schedule.is_none().then(|| "trace.json".into()));
-    if let Some(out) = &out {
-        write(out, &run.trace, &names, &about)?;
-    }
-    let written: Vec<_> = [out, args.schedule].into_iter().flatten().collect();
-    print!("{}", summary(&run, &written));
-    let failed = !run.is_cut && Report::read(&run.captured.reports)?.a_vm_failed();
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(Taken {
+        trace: run.trace,
+        names: scenario.vms.iter().flat_map(|vm| vm.names()).collect(),
+        about: json!({
+            "odometer": env!("CARGO_PKG_VERSION"),
+            "qemu": launch.version_text(),
+            "flags": launch.behaviour().join(" "),
+            "options": launch.boot.append,
+        }),
+        is_cut: run.is_cut,
+        failed: !run.is_cut && Report::read(&run.captured.reports)?.a_vm_failed(),
+    })
 }
 
-/// Events that rings no longer hold.
-fn lost(trace: &Decoded) -> u64 {
-    trace.cpus.iter().map(|cpu| cpu.lost).sum()
-}
-
-/// Writes the file.
-fn write(out: &Path, trace: &Decoded, names: &[String], about: &Value) -> Result<()> {
-    let marks = timeline::of(trace);
-    let mut bytes = Vec::new();
-    json::write(&mut bytes, trace, &marks, &Names { vms: names }, about)?;
-    paths::write_whole(out, &bytes).with_context(|| format!("writing {}", out.display()))
-}
-
-/// What there is in it, for a person.
-fn summary(run: &Run, written: &[PathBuf]) -> String {
-    let trace = &run.trace;
-    let events: usize = trace.cpus.iter().map(|cpu| cpu.events.len()).sum();
-    let cut = if run.is_cut { ", up to where it was stopped" } else { "" };
-    let names: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
-    let mut text = format!(
-        "\n{}: {} events of {} CPUs{cut}\n",
-        names.join(", "),
-        grouped(events as f64),
-        trace.cpus.len()
-    );
-    let lost = lost(trace);
-    if lost > 0 {
-        let full = trace.cpus.iter().filter(|cpu| cpu.lost > 0).count();
-        text.push_str(&format!(
-            "{} older events of {full} CPUs were overwritten: a larger trace.kib keeps more (--set trace.kib=...)\n",
-            grouped(lost as f64)
-        ));
-    }
-    text
+/// Takes the trace from a log.
+fn from_log(path: &Path) -> Result<Taken> {
+    let log = std::fs::read(path).with_context(|| format!("--from: reading {}", path.display()))?;
+    let wrong = || format!("--from: {}", path.display());
+    let captured = Captured::from_log(&String::from_utf8_lossy(&log)).with_context(wrong)?;
+    let trace = serial::read(&captured.reports).with_context(wrong)?;
+    let report = Report::read(&captured.reports).with_context(wrong)?;
+    Ok(Taken {
+        trace,
+        names: serial::names(&captured.reports),
+        about: json!({ "odometer": report.boot.version, "log": path }),
+        is_cut: false,
+        failed: report.a_vm_failed(),
+    })
 }

@@ -14,7 +14,7 @@
 //! | `report.period_ms` | 0 (only at the end) to 86,400,000 milliseconds | 0 |
 //! | `console.prefix` | `on`, `off` | `on` |
 //! | `stats.histograms` | `on`, `off` | `on` |
-//! | `trace` | `on`, `off`: whether the CPUs record events (docs/trace.md) | `off` |
+//! | `trace` | `on`, `off`, `serial`: whether the CPUs record events, and write them to the console at the end (docs/trace.md) | `off` |
 //! | `trace.kib` | 4 to 65,536, a power of two: KiB of each CPU's ring, 64 events each | 1024 |
 //! | `vm.merge` | `on`, `off`: whether VMs that boot one kernel have pages in common that they rewrote alike and execute | `on` |
 //! | `vm.watchdog_ms` | 0 (off) to 86,400,000 milliseconds without an exit and without a timer, after which a VM is ended | 0 |
@@ -37,7 +37,7 @@ use crate::platform::console::Words;
 use crate::trace::Layout;
 use crate::vmid::{Config, Flush, MAX_BATCH, Policy, Victim};
 
-pub use values::{Afterwards, DebugFault};
+pub use values::{Afterwards, DebugFault, Tracing};
 
 /// The namespaces whose keys must all be known.
 const NAMESPACES: [&str; 8] = ["vm", "vmid", "sched", "report", "console", "stats", "trace", "debug"];
@@ -76,8 +76,8 @@ pub struct Options {
     pub until: Words,
     /// A ghost of the TLBs looks on.
     pub ghost: bool,
-    /// Whether the CPUs record events.
-    pub trace: bool,
+    /// Whether the CPUs record events, and where these go.
+    pub trace: Tracing,
     /// KiB of each CPU's ring of events.
     pub trace_kib: u32,
     /// What EL2 does wrong, on purpose.
@@ -101,7 +101,7 @@ impl Default for Options {
             panic: Some(Afterwards::End),
             until: Words::new_const(),
             ghost: false,
-            trace: false,
+            trace: Tracing::Off,
             trace_kib: 1024,
             fault: None,
         }
@@ -199,7 +199,7 @@ impl Options {
                 let fits = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_graphic());
                 self.until = Words::from(value).ok().filter(|_| fits).ok_or(remedy)?;
             }
-            "trace" => self.trace = switch(value).ok_or(SWITCH)?,
+            "trace" => self.trace = Tracing::parse(value).ok_or("on, off or serial is needed")?,
             "trace.kib" => {
                 let remedy = "a power of two from 4 to 65536 is needed";
                 self.trace_kib = number(value, 4, MOST_TRACE_KIB)
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn every_option_is_read() {
         let text = "vmid.policy=v3-clear-zero vmid.flush=local vmid.victim=lru vmid.batch=7 vmid.ghost=on sched.vmid_affinity=4 \
-                    vmid.bits=4  sched.slice_us=500\tsched.seed=7 trace=on trace.kib=64 debug.fault=null report.period_ms=1000 \
+                    vmid.bits=4  sched.slice_us=500\tsched.seed=7 trace=serial trace.kib=64 debug.fault=null report.period_ms=1000 \
                     console.prefix=off stats.histograms=off vm.merge=off vm.watchdog_ms=250 vm.watchdog=restart vm.panic=restart vm.until=Run_/init";
         let expected = Options {
             vmid: Config {
@@ -290,7 +290,7 @@ mod tests {
             panic: Some(Afterwards::Restart),
             until: Words::from("Run_/init").unwrap(),
             ghost: true,
-            trace: true,
+            trace: Tracing::Serial,
             trace_kib: 64,
             fault: Some(DebugFault::Null),
             report_period_ms: 1000,
@@ -338,8 +338,8 @@ mod tests {
             ("vm.until=", "1 to 64"),
             ("vm.until=\u{e9}t\u{e9}", "ASCII"),
             ("vm.watch=1", "vm.watchdog_ms"),
-            ("trace=yes", "on or off"),
-            ("trace", "on or off"),
+            ("trace=yes", "on, off or serial"),
+            ("trace", "on, off or serial"),
             ("trace.kib=100", "a power of two"),
             ("trace.kib=131072", "to 65536"),
             ("trace.ring=on", "no such option"),

@@ -1,5 +1,28 @@
 //! Options that are one of several words.
 
+/// Whether events are recorded, and where they go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tracing {
+    /// They aren't.
+    #[default]
+    Off,
+    /// They stay in memory, for a debugger or an emulator's monitor.
+    On,
+    /// At the end they are written to the console, too.
+    Serial,
+}
+
+impl Tracing {
+    pub(super) fn parse(value: &str) -> Option<Tracing> {
+        match value {
+            "off" => Some(Tracing::Off),
+            "on" => Some(Tracing::On),
+            "serial" => Some(Tracing::Serial),
+            _ => None,
+        }
+    }
+}
+
 /// What becomes of a VM whose guest does nothing more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Afterwards {

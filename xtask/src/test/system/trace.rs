@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use odometer::stats::Reason;
-use odometer::trace::{CpuTrace, Event, Flush, Kind};
+use odometer::trace::{CpuTrace, Decoded, Event, Flush, Kind};
 
 use super::audit::audited;
-use super::case::{Case, Outcome};
+use super::case::Case;
 use super::cases::{scenario, vm};
 use super::expect::runs_well;
 use crate::report::records::{Report, Tally};
+use crate::trace::serial;
 use crate::trace::timeline::in_order;
 
 /// All of them.
@@ -20,7 +21,10 @@ pub fn all() -> Vec<Case> {
     let traced = |name: &str, machine: &str, policy: &str| {
         let options = format!("\"trace\" = \"on\"\n\"vmid.bits\" = 4\n\"vmid.policy\" = \"{policy}\"");
         let mut case =
-            Case::scenario(name, scenario(machine, &options, &crowd)).expect(runs_well).expect(agrees);
+            Case::scenario(name, scenario(machine, &options, &crowd)).expect(runs_well).expect(|outcome| {
+                let trace = outcome.trace.as_ref().context("the run was not traced")?;
+                agrees(trace, &Report::read(&outcome.captured.reports)?)
+            });
         case.traced = true;
         case
     };
@@ -29,13 +33,21 @@ pub fn all() -> Vec<Case> {
         audited(traced("trace", "cpus = 2", "clear"), &[("exits from guests", 1000)]).quick(),
         traced("trace-threads", "cpus = 4\nthreads = \"multi\"", "reclaim"),
         traced("trace-global", "cpus = 4", "global"),
+        serial(&crowd),
     ]
 }
 
+/// The trace comes over the console.
+fn serial(crowd: &[String]) -> Case {
+    let options = "\"trace\" = \"serial\"\n\"trace.kib\" = 64\n\"vmid.bits\" = 4";
+    Case::scenario("trace-serial", scenario("cpus = 2", options, crowd)).expect(runs_well).expect(|outcome| {
+        let reports = &outcome.captured.reports;
+        agrees(&serial::read(reports)?, &Report::read(reports)?)
+    })
+}
+
 /// Each CPU's events are as many as its counters say, and what a CPU does goes on from one to the next.
-fn agrees(outcome: &Outcome<'_>) -> Result<()> {
-    let trace = outcome.trace.as_ref().context("the run was not traced")?;
-    let report = Report::read(&outcome.captured.reports)?;
+fn agrees(trace: &Decoded, report: &Report) -> Result<()> {
     ensure!(trace.counter_hz == report.boot.counter_hz, "the counter runs at {} Hz", trace.counter_hz);
     ensure!(trace.cpus.len() as u64 == report.boot.cpus, "{} rings", trace.cpus.len());
     for (number, cpu) in trace.cpus.iter().enumerate() {
