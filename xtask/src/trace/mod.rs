@@ -25,6 +25,9 @@ pub use fetch::{Until, run as fetch};
 
 /// What `cargo xtask trace` is asked to do.
 #[derive(Debug, clap::Args)]
+// A log takes the scenario's place. The two are positional, and keep their order only if it is said again.
+#[command(mut_arg("scenario", |scenario| scenario.index(1).required_unless_present("from")))]
+#[command(mut_arg("qemu", |qemu| qemu.index(2)))]
 #[command(after_help = "Examples:\n  cargo xtask trace docs/examples/two-guests.toml -o trace.json\n  \
     cargo xtask trace --kernel Image --append 'console=ttyAMA0' --vcpus 2 --until 'Run /init' --set trace.kib=8192\n  \
     cargo xtask trace --from serial.log\n\n\
@@ -32,7 +35,7 @@ pub use fetch::{Until, run as fetch};
 pub struct TraceArgs {
     /// What runs
     #[command(flatten)]
-    pub what: Option<run::What>,
+    pub what: run::What,
     /// Run nothing: read the trace from this log of a serial port, of a machine with the option trace=serial
     #[arg(long, value_name = "LOG", conflicts_with_all = ["scenario", "kernel", "seconds", "until"])]
     pub from: Option<PathBuf>,
@@ -56,13 +59,12 @@ pub struct TraceArgs {
 /// A scenario that can't run, a run that fails or has no end, a log without a trace, a file that can't be written.
 pub fn run(args: TraceArgs) -> Result<ExitCode> {
     interrupt::watch()?;
-    let taken = match (args.from, args.what) {
-        (Some(log), _) => from_log(&log)?,
-        (None, Some(what)) => {
+    let taken = match args.from {
+        Some(log) => from_log(&log)?,
+        None => {
             let until = Until { elapsed: args.seconds.map(Duration::from_secs), text: args.until };
-            of_run(what, &until)?
+            of_run(args.what, &until)?
         }
-        (None, None) => anyhow::bail!("give a scenario file, --kernel FILE, or --from LOG"),
     };
     if let Some(path) = &args.schedule {
         taken.write_schedule(path)?;
