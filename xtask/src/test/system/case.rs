@@ -12,6 +12,7 @@ use crate::linux::Release;
 use crate::qemu::Typed;
 use crate::qemu::capture::{Captured, Limits};
 use crate::scenario::{Machine, Scenario};
+use crate::trace::Until;
 
 /// A check of what was on the console.
 pub type Check = Box<dyn Fn(&Outcome<'_>) -> Result<()> + Send + Sync>;
@@ -105,8 +106,8 @@ pub struct Case {
     pub logs_exceptions: bool,
     /// Whether QEMU's plugin counts what Odometer counts.
     pub audited: bool,
-    /// Whether the trace is fetched at its end; the scenario says `trace=on`.
-    pub traced: bool,
+    /// When the trace is fetched, if it is; the scenario says `trace=on`.
+    pub traced: Option<Until>,
     /// How it may end.
     pub ends: Ends,
     /// How long it may take.
@@ -139,7 +140,7 @@ impl Case {
             kernels: Vec::new(),
             logs_exceptions: false,
             audited: false,
-            traced: false,
+            traced: None,
             ends: Ends::ByItself,
             limits: Limits { silence: Duration::from_secs(90), total: Duration::from_secs(240) },
             typed: Vec::new(),

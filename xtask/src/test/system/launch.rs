@@ -22,7 +22,7 @@ use crate::report::records;
 use crate::scenario::{Kernel, Machine, Scenario, kernel};
 use crate::setup::Qemu;
 use crate::test::outcome::Report;
-use crate::trace::{self, Until};
+use crate::trace;
 use crate::{fit, paths, setup};
 
 /// Lines of the log that are shown when a case fails.
@@ -90,11 +90,14 @@ impl Bench {
         if let Some(error) = releases.map(linux::packages).find_map(Result::err) {
             return missing(format!("no packages for Linux guests: {error:#}"));
         }
-        let plugin =
-            match case.audited.then(|| Plugin::build(&self.programs.odometer, case.traced)).transpose() {
-                Ok(plugin) => plugin,
-                Err(error) => return Report::fail(&case.name, format!("{error:#}")),
-            };
+        let plugin = match case
+            .audited
+            .then(|| Plugin::build(&self.programs.odometer, case.traced.is_some()))
+            .transpose()
+        {
+            Ok(plugin) => plugin,
+            Err(error) => return Report::fail(&case.name, format!("{error:#}")),
+        };
         if let Some(Err(error)) = plugin.as_ref().map(|plugin| plugin.probe(&qemu.path)) {
             return missing(format!("{error:#}"));
         }
@@ -130,8 +133,8 @@ impl Bench {
         }
         let mut lines = Vec::new();
         let mut watch = |line: &str| lines.push(line.to_owned());
-        let ran = if case.traced {
-            trace::fetch(&launch, &case.limits, Some(log), &Until::default(), &mut watch)
+        let ran = if let Some(until) = &case.traced {
+            trace::fetch(&launch, &case.limits, Some(log), until, &mut watch)
                 .map(|run| (run.captured, Some(run.trace)))
         } else {
             capture(&launch, &case.limits, Some(log), &mut watch).map(|captured| (captured, None))

@@ -1,6 +1,7 @@
 //! What the trace holds is what the counters have counted (docs/trace.md).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use odometer::stats::Reason;
@@ -9,10 +10,10 @@ use odometer::trace::{CpuTrace, Decoded, Event, Flush, Kind};
 use super::audit::audited;
 use super::case::Case;
 use super::cases::{scenario, vm};
-use super::expect::runs_well;
+use super::expect::{runs_well, says, starts_nothing};
 use crate::report::records::{Report, Tally};
-use crate::trace::serial;
 use crate::trace::timeline::in_order;
+use crate::trace::{Until, serial};
 
 /// All of them.
 pub fn all() -> Vec<Case> {
@@ -25,7 +26,7 @@ pub fn all() -> Vec<Case> {
                 let trace = outcome.trace.as_ref().context("the run was not traced")?;
                 agrees(trace, &Report::read(&outcome.captured.reports)?)
             });
-        case.traced = true;
+        case.traced = Some(Until::default());
         case
     };
     vec![
@@ -34,6 +35,8 @@ pub fn all() -> Vec<Case> {
         traced("trace-threads", "cpus = 4\nthreads = \"multi\"", "reclaim"),
         traced("trace-global", "cpus = 4", "global"),
         serial(),
+        cut(),
+        too_large(),
     ]
 }
 
@@ -48,6 +51,40 @@ fn serial() -> Case {
             agrees(&serial::read(reports)?, &Report::read(reports)?)
         },
     )
+}
+
+/// The machine is stopped in the middle.
+fn cut() -> Case {
+    let text =
+        scenario("cpus = 2", "\"trace\" = \"on\"", &[vm("spin", 1, "load=spin seconds=600", "count = 3")]);
+    let mut case = Case::scenario("trace-cut", text).expect(|outcome| {
+        let trace = outcome.trace.as_ref().context("the run was not traced")?;
+        let slices =
+            trace.cpus.iter().flat_map(|cpu| &cpu.events).filter(|event| event.kind == Kind::ScheduleIn);
+        // Three take turns.
+        ensure!(slices.count() > 10, "few have had a turn");
+        ensure!(!outcome.captured.has("end"), "the run was not cut");
+        Ok(())
+    });
+    case.traced = Some(Until { elapsed: Some(Duration::from_secs(3)), text: None });
+    case
+}
+
+/// Rings for which there is no memory.
+fn too_large() -> Case {
+    let text = scenario(
+        "cpus = 2\nmemory = \"256M\"",
+        "\"trace\" = \"on\"",
+        &[vm("idle", 1, "load=idle seconds=1", "")],
+    );
+    let mut case = Case::scenario("trace-too-large", text).expect(starts_nothing).expect(says(&[
+        "trace=on: trace.kib=65536 takes",
+        "KiB are free",
+        "smaller trace.kib",
+    ]));
+    // The host would say it first.
+    case.spoil = Some(|scenario| scenario.set_option("trace.kib", "65536"));
+    case
 }
 
 /// Each CPU's events are as many as its counters say, and what a CPU does goes on from one to the next.
