@@ -1,12 +1,13 @@
 //! The two sides of a comparison that the command line asks for with `--a` and `--b`: the same bench with one thing changed.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
 use super::BenchArgs;
 use crate::image::Programs;
+use crate::paths;
 use crate::results::Variant;
 
 /// One side; or all there is, where none are asked for.
@@ -18,8 +19,8 @@ pub struct Arm {
     settings: Vec<(String, String)>,
     /// The hypervisor's options, those of this side included.
     pub options: Vec<(String, String)>,
-    /// QEMU's CPU model.
-    pub cpu: String,
+    /// QEMU's CPU model, if one is asked for.
+    cpu: Option<String>,
     /// The hypervisor's image, if not the one that is built now.
     image: Option<PathBuf>,
 }
@@ -53,15 +54,13 @@ impl Arm {
         };
         for (key, value) in settings {
             match key.as_str() {
-                "cpu" => arm.cpu.clone_from(value),
+                "cpu" => arm.cpu = Some(value.clone()),
                 "image" => {
-                    let path = PathBuf::from(value);
-                    let flag = letter.to_lowercase();
-                    ensure!(
-                        path.is_file(),
-                        "--{flag} image={value}: there is no such file; give an `odometer.bin` that `cargo xtask build` made"
-                    );
-                    arm.image = Some(path.canonicalize().with_context(|| format!("--{flag} image={value}"))?);
+                    let flag = format!("--{} image={value}", letter.to_lowercase());
+                    let path = own_image(Path::new(value)).context(flag)?;
+                    // The name alone doesn't say what ran.
+                    arm.settings.push(("image's SHA-256".into(), paths::sha256(&path)?));
+                    arm.image = Some(path);
                 }
                 _ => {
                     arm.options.retain(|(known, _)| known != key);
@@ -70,6 +69,16 @@ impl Arm {
             }
         }
         Ok(arm)
+    }
+
+    /// QEMU's CPU model, where `usual` is what runs without being asked.
+    pub fn cpu(&self, usual: &str) -> String {
+        self.cpu.clone().unwrap_or_else(|| usual.to_owned())
+    }
+
+    /// The command line as if this side were all that it asks for.
+    pub fn args(&self, args: &BenchArgs) -> BenchArgs {
+        BenchArgs { options: self.options.clone(), cpu: self.cpu.clone(), ..args.clone() }
     }
 
     /// The programs that this side runs.
@@ -94,7 +103,9 @@ impl Arm {
         };
         let mut settings: BTreeMap<String, String> = row.settings;
         settings.extend(self.settings.iter().cloned());
-        Variant { name: self.name(&row.name), base, settings, ..row }
+        // What was published stands beside one side: it is not of either.
+        let published = if self.letter == "B" { Vec::new() } else { row.published };
+        Variant { name: self.name(&row.name), base, settings, published, ..row }
     }
 
     /// What this side sets, for a table's note; nothing where there are no sides.
@@ -104,6 +115,20 @@ impl Arm {
         let settings = if settings.is_empty() { "nothing else".into() } else { settings.join(" ") };
         (!self.letter.is_empty()).then(|| format!("[{}]: {settings}", self.letter))
     }
+}
+
+/// A file that is an image of Odometer's.
+///
+/// # Errors
+/// It can't be read, or is none.
+fn own_image(path: &Path) -> Result<PathBuf> {
+    const REMEDY: &str = "give an `odometer.bin` that `cargo xtask build --out DIR` made";
+    let bytes = std::fs::read(path).with_context(|| format!("can't be read; {REMEDY}"))?;
+    let magic = bytes.get(0x38..0x3c) == Some(b"ARM\x64");
+    // What its report's lines begin with.
+    let own = bytes.windows(10).any(|window| window == b"@odometer ");
+    ensure!(magic && own, "is no image of Odometer; {REMEDY}");
+    Ok(path.canonicalize()?)
 }
 
 #[cfg(test)]
@@ -126,7 +151,8 @@ mod tests {
             Arm::of(&args("syscall --set vmid.bits=4 --a vmid.bits=5 --b cpu=cortex-a76 --b trace=on"))
                 .unwrap();
         assert_eq!(arms[0].options, [("vmid.bits".to_string(), "5".to_string())]);
-        assert_eq!((arms[1].cpu.as_str(), arms[1].options.len()), ("cortex-a76", 2));
+        assert_eq!((arms[1].cpu("max").as_str(), arms[1].options.len()), ("cortex-a76", 2));
+        assert_eq!(arms[0].cpu("max"), "max");
         let row = Variant { name: "on".into(), base: Some("off".into()), ..Variant::default() };
         assert_eq!(arms[0].row(row.clone()).base.as_deref(), Some("off [A]"));
         assert_eq!(arms[1].row(row).base.as_deref(), Some("on [A]"));
@@ -137,9 +163,10 @@ mod tests {
     fn sides_that_are_alike_or_not_to_be_had_are_refused() {
         let error = |line: &str| Arm::of(&args(line)).unwrap_err().to_string();
         assert!(error("syscall --a vmid.bits=4 --b vmid.bits=4").contains("set the same"));
+        let whole = |line: &str| format!("{:#}", Arm::of(&args(line)).unwrap_err());
         assert!(
-            error("syscall --b image=/nowhere/odometer.bin")
-                .contains("--b image=/nowhere/odometer.bin: there is no such file")
+            whole("syscall --b image=/nowhere/odometer.bin").contains("odometer.bin: can't be read; give")
         );
+        assert!(whole("syscall --b image=Cargo.toml").contains("Cargo.toml: is no image of Odometer"));
     }
 }

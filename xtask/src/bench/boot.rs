@@ -35,6 +35,10 @@ const CONSOLE_EXITS: [&str; 2] = ["mmio_uart", "mmio_virtio_console"];
 /// Anything that keeps the results from being complete.
 pub fn run(args: &BenchArgs) -> Result<Results> {
     args.refuse_shape("it has one guest with one vCPU")?;
+    ensure!(
+        args.marker.is_none() || args.options.iter().all(|(key, _)| key != "vm.until"),
+        "--marker and --set vm.until can't be given together"
+    );
     let machine = rows::one_cpu(args);
     let deterministic = machine.deterministic;
     let programs = image::build()?;
@@ -121,7 +125,8 @@ fn values(captured: &Captured, marker: Option<&str>) -> Result<Vec<(&'static str
         let plain = |text: &str| text.replace(' ', "_");
         ensure!(
             captured.lines.iter().any(|line| plain(line).contains(&plain(marker))),
-            "--marker {marker}: the guest has powered off and never written this to its console"
+            "--marker {marker}: the guest has powered off and never written this to its console (with `quiet` a kernel writes hardly anything: take what \
+             init writes, `Odometer's init`)"
         );
     }
     let boot = end.elapsed_ns.saturating_sub(report.start.to_first_guest_ns) as f64 / 1e6;

@@ -63,6 +63,8 @@ pub struct Measured {
     pub time_ns: BTreeMap<String, u64>,
     /// Seconds of processor time that QEMU took.
     pub host_cpu_s: f64,
+    /// Ticks of the counter in a second; 0 where the hypervisor said nothing.
+    pub counter_hz: u64,
 }
 
 impl Measured {
@@ -93,6 +95,7 @@ impl Measured {
             exits,
             time_ns: there.map(|(state, time)| (state.to_owned(), time)).collect(),
             host_cpu_s: captured.cpu_time.as_secs_f64(),
+            counter_hz: report.boot.counter_hz,
         })
     }
 }
@@ -119,8 +122,13 @@ impl<'a> Experiment<'a> {
             Some(path) => path.clone(),
             None => {
                 let date = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(started));
-                let name = format!("{}-{date}.json", about.bench).replace(':', "-");
-                paths::kept("results")?.join(name)
+                let name = format!("{}-{date}", about.bench).replace(':', "-");
+                let directory = paths::kept("results")?;
+                // Two may begin in one second.
+                let names = (1..)
+                    .map(|n: u32| if n == 1 { format!("{name}.json") } else { format!("{name}-{n}.json") });
+                let mut files = names.map(|name| directory.join(name));
+                files.find(|file| !file.exists()).context("there are too many results")?
             }
         };
         let results = Results {
@@ -185,6 +193,7 @@ impl<'a> Experiment<'a> {
             let (results, order) = &mut *guard;
             // Runs that go on side by side end in any order.
             let place = order.partition_point(|before| *before < index);
+            results.note_counter(measured.iter().map(|measured| measured.counter_hz).max().unwrap_or(0));
             let trials = measured.into_iter().map(|measured| Trial {
                 variant: measured.variant,
                 trial,
@@ -209,12 +218,11 @@ impl<'a> Experiment<'a> {
             Ok(all) => Ok(all.into_iter().filter(|(warmup, _)| !warmup).map(|(_, more)| more).collect()),
             Err(error) => {
                 self.results.failure = Some(format!("{error:#}"));
-                self.results.write(&self.file)?;
-                eprintln!(
-                    "{} trials ran before that, and are in {}",
-                    self.results.trials.len(),
-                    self.file.display()
-                );
+                match self.results.write(&self.file) {
+                    Ok(()) => eprintln!("what ran before that is in {}", self.file.display()),
+                    // What went wrong first is what counts.
+                    Err(error) => eprintln!("{error:#}"),
+                }
                 Err(error)
             }
         }

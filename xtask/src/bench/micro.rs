@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::arm::Arm;
 use super::harness::{About, Experiment, Measured, cost, count};
 use super::micro_table::{self, Bounded, Micro, OPERATIONS, Trials};
-use super::{BenchArgs, jobs};
+use super::{BenchArgs, CPU, jobs};
 use crate::fit;
 use crate::image::{self, Programs};
 use crate::qemu::capture::{self, Captured, Limits};
@@ -251,7 +251,7 @@ fn prepare(
 ) -> Result<(Launch, String)> {
     let machine = Machine {
         cpus: if run == Run::Switch { 1 } else { 2 },
-        cpu: arm.cpu.clone(),
+        cpu: arm.cpu(CPU),
         deterministic: args.deterministic,
         qemu: args.qemu.clone(),
         ..Machine::default()

@@ -81,9 +81,9 @@ pub struct BenchArgs {
     /// Memory of each VM, such as 96M
     #[arg(long, value_name = "SIZE", value_parser = size::argument)]
     pub memory: Option<u64>,
-    /// QEMU's CPU model
-    #[arg(long, value_name = "MODEL", default_value = "max")]
-    pub cpu: String,
+    /// QEMU's CPU model [default: max, or what a scenario says]
+    #[arg(long, value_name = "MODEL")]
+    pub cpu: Option<String>,
     /// How often each row is measured [default: 3; 1 for Linux guests and for micro]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: Option<u32>,
@@ -104,7 +104,8 @@ pub struct BenchArgs {
     pub share: bool,
     /// Run again what gave this file, and compare
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["kind", "load", "setup", "options", "policies", "trials", "warmup", "a", "b", "scenarios",
-        "deterministic", "threads", "calls", "qemu"])]
+        "deterministic", "threads", "calls", "qemu", "kernel", "cpus", "vms", "vcpus", "memory", "cpu", "groups", "fds", "loops", "runs", "share",
+        "silence", "marker"])]
     pub repeat: Option<PathBuf>,
     /// The boot ends when the guest has written this to its console, `_` for a space [default: when it powers off] (boot)
     #[arg(long, value_name = "TEXT")]
@@ -199,19 +200,31 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     match &args.repeat {
         Some(file) => repeat(args, file)?,
         None => {
-            measure(&BenchArgs { command: own_words(std::env::args()), ..args.clone() })?;
+            measure(&BenchArgs {
+                command: own_words(std::env::args_os().map(|word| word.to_string_lossy().into_owned())),
+                ..args.clone()
+            })?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// The CPU model where none is asked for.
+const CPU: &str = "max";
 
 impl BenchArgs {
     /// Refuses what makes up a machine of many VMs, for a bench that has a machine of its own: `why` says which.
     fn refuse_shape(&self, why: &str) -> Result<()> {
         let shaped = [self.setup, self.cpus, self.vms, self.vcpus].iter().any(Option::is_some);
         let loaded = [self.groups, self.fds, self.loops, self.runs].iter().any(Option::is_some);
+        let linux = self.kind == Kind::Boot || self.load == LoadName::Linux;
         ensure!(
-            !shaped && !loaded && self.load == LoadName::Messaging && self.policies.is_empty(),
+            self.kernel.is_none() || linux,
+            "--kernel chooses the kernel of Linux guests, and this bench has none: {why}"
+        );
+        let load = self.kind == Kind::Syscall || self.load == LoadName::Messaging;
+        ensure!(
+            !shaped && !loaded && load && self.policies.is_empty(),
             "--setup, --load, --policies, --cpus, --vms, --vcpus and hackbench's parameters are not for this bench: {why}"
         );
         Ok(())
@@ -255,8 +268,7 @@ fn measure(args: &BenchArgs) -> Result<Results> {
         Kind::Native => native::run(args)?,
         Kind::Boot => boot::run(args)?,
         Kind::Syscall if args.load == LoadName::Linux => {
-            BenchArgs { load: LoadName::Messaging, ..args.clone() }
-                .refuse_shape("it has one guest with one vCPU")?;
+            args.refuse_shape("it has one guest with one vCPU")?;
             linux_syscall::run(args)?
         }
         Kind::Syscall => syscall::run(args)?,

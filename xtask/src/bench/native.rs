@@ -32,6 +32,7 @@ struct Job {
 /// # Errors
 /// Anything that keeps the results from being complete.
 pub fn run(args: &BenchArgs) -> Result<Results> {
+    ensure!(args.policies.is_empty(), "--policies is for `bench vmid`; give --a and --b vmid.policy=NAME");
     ensure!(args.setup.is_none(), "--setup: `native` has one guest; --vcpus says how large the machine is");
     ensure!(args.threads != Some(Threads::Multi), "--threads: `native` is driven by executed instructions");
     let mut setup = Setup::one_linux(args)?;
@@ -71,7 +72,7 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         about.notes.extend(arm.note());
         let mut scenario = setup.scenario(args, &own_guest)?;
         scenario.machine.deterministic = true;
-        scenario.machine.cpu.clone_from(&arm.cpu);
+        scenario.machine.cpu = arm.cpu(&scenario.machine.cpu);
         for (key, value) in &arm.options {
             scenario.set_option(key, value);
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -9,7 +10,7 @@ use tempfile::TempDir;
 
 use super::arm::Arm;
 use super::harness::{About, Experiment, Measured, Run};
-use super::{BenchArgs, Threads, jobs};
+use super::{BenchArgs, CPU, Threads, jobs};
 use crate::image::{self, Programs};
 use crate::qemu::Launch;
 use crate::qemu::capture::{Captured, Limits, capture};
@@ -21,6 +22,9 @@ use crate::{fit, paths, run};
 const MEMORY: u64 = 16 << 20;
 /// Trials where none are asked for: what instructions count repeats.
 const TRIALS: u32 = 5;
+
+/// How long a load may take.
+const SILENCE: Duration = Duration::from_secs(900);
 
 /// A run of a load: it reports a record for each of the rows, in their order.
 pub struct Load {
@@ -94,7 +98,8 @@ pub fn run(
     }
     let launch = &list.first().context("there is nothing to run")?.launch;
     let mut experiment = Experiment::begin(args, about, &programs, launch)?;
-    let limits = args.limits(Limits::default());
+    // A load says nothing while it runs.
+    let limits = args.limits(Limits { silence: SILENCE, total: 4 * SILENCE });
     let trials = args.trials.unwrap_or(if deterministic { 1 } else { TRIALS });
     let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
     experiment.measure(
@@ -119,7 +124,7 @@ fn prepare(
 ) -> Result<(Launch, String)> {
     let machine = Machine {
         cpus: 1,
-        cpu: load.cpu.clone().unwrap_or_else(|| arm.cpu.clone()),
+        cpu: load.cpu.clone().unwrap_or_else(|| arm.cpu(CPU)),
         deterministic,
         multi_threaded: !deterministic && args.threads == Some(Threads::Multi),
         qemu: args.qemu.clone(),
@@ -149,7 +154,7 @@ fn measured(
     let mut launch = job.launch.clone();
     launch.machine.seed = run.trial;
     let captured = capture(&launch, limits, run.log.as_deref(), &mut |_| ())?;
-    let records = records(&captured, job)?;
+    let records = records(&captured, job).map_err(|error| captured.explain(error))?;
     let mut all = Vec::new();
     for (row, record) in job.rows.iter().zip(records) {
         let values = said(record, &row.settings)
@@ -172,7 +177,7 @@ fn measured(
 /// A record that says that something is wrong, or another number of them than there are rows.
 fn records<'a>(captured: &'a Captured, job: &Job) -> Result<Vec<&'a Value>> {
     for (_, record) in &captured.guests {
-        ensure!(record["ok"] != false, "the guest reports a failure: {record}");
+        ensure!(record["ok"] != false && record["kind"] != "error", "the guest reports a failure: {record}");
     }
     let found: Vec<&Value> =
         captured.guests.iter().map(|(_, record)| record).filter(|record| (job.selects)(record)).collect();

@@ -26,7 +26,7 @@ fn algorithms(version: (u32, u32, u32)) -> [&'static str; 2] {
 /// Anything that keeps the results from being complete.
 pub fn run(args: &BenchArgs) -> Result<Results> {
     ensure!(
-        args.cpu == "max" && !args.deterministic,
+        args.cpu.is_none() && !args.deterministic,
         "--cpu and --deterministic are not for `bench pauth`: it sets the algorithm of `-cpu max`, and it shows in the emulator's time alone"
     );
     let n = args.calls.unwrap_or(CALLS);

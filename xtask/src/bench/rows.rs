@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::arm::Arm;
 use super::harness::{About, Experiment, Measured};
-use super::{BenchArgs, Threads, jobs};
+use super::{BenchArgs, CPU, Threads, jobs};
 use crate::image::Programs;
 use crate::qemu::Launch;
 use crate::qemu::capture::{Captured, Limits, capture};
@@ -32,7 +32,7 @@ struct Job<'a> {
 pub fn one_cpu(args: &BenchArgs) -> Machine {
     Machine {
         cpus: 1,
-        cpu: args.cpu.clone(),
+        cpu: args.cpu.clone().unwrap_or_else(|| CPU.into()),
         deterministic: args.threads.is_none(),
         multi_threaded: args.threads == Some(Threads::Multi),
         qemu: args.qemu.clone(),
@@ -65,9 +65,7 @@ pub fn measure(
         about.notes.extend(arm.note());
         for row in rows {
             let mut scenario = row.scenario.clone();
-            if arm.cpu != args.cpu {
-                scenario.machine.cpu.clone_from(&arm.cpu);
-            }
+            scenario.machine.cpu = arm.cpu(&scenario.machine.cpu);
             for (key, value) in &arm.options {
                 scenario.set_option(key, value);
             }
@@ -105,7 +103,8 @@ pub fn measure(
                 lines += 1;
                 step.note(format!("{lines} lines on the console"));
             })?;
-            let measured = Measured::new(&job.name, values(job.row, &captured)?, &captured)?;
+            let values = values(job.row, &captured).map_err(|error| captured.explain(error))?;
+            let measured = Measured::new(&job.name, values, &captured)?;
             Ok((vec![Measured { bundle: job.bundle.clone(), ..measured }], ()))
         },
     )?;

@@ -74,9 +74,6 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
 /// Lets the command line have its way with a scenario.
 fn adapt(scenario: &mut Scenario, args: &BenchArgs) {
     let machine = &mut scenario.machine;
-    if args.cpu != "max" {
-        machine.cpu.clone_from(&args.cpu);
-    }
     if let Some(threads) = args.threads {
         machine.multi_threaded = threads == Threads::Multi;
         machine.deterministic = false;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{BenchArgs, LoadName, Threads};
+use super::{BenchArgs, CPU, LoadName, Threads};
 use crate::linux::{self, Hackbench, LinuxGuest, Release};
 use crate::qemu::capture::Limits;
 use crate::run;
@@ -214,7 +214,7 @@ impl Setup {
         let threads = if args.deterministic { None } else { args.threads.or(self.threads) };
         let machine = Machine {
             cpus: self.cpus,
-            cpu: args.cpu.clone(),
+            cpu: args.cpu.clone().unwrap_or_else(|| CPU.into()),
             multi_threaded: threads == Some(Threads::Multi),
             deterministic: threads.is_none(),
             qemu: args.qemu.clone(),
@@ -285,6 +285,9 @@ pub fn policies(args: &BenchArgs) -> Result<Vec<String>> {
         ["all"] => Ok(owned(POLICIES)),
         ["published"] => Ok(owned(&PUBLISHED)),
         names => {
+            for (at, name) in names.iter().enumerate() {
+                ensure!(!names[..at].contains(name), "--policies: {name} is there twice");
+            }
             if let Some(unknown) = names.iter().find(|name| !POLICIES.contains(name)) {
                 bail!(
                     "--policies: there is no policy {unknown}; take all, published, or some of {}",
@@ -324,6 +327,7 @@ mod tests {
         assert_eq!(policies(&args("--policies all")).unwrap(), POLICIES);
         assert_eq!(policies(&args("--policies merged,reclaim")).unwrap(), ["merged", "reclaim"]);
         let error = |line| policies(&args(line)).unwrap_err().to_string();
+        assert!(error("--policies merged,clear,merged").contains("merged is there twice"));
         assert!(error("--policies lru").contains("no policy lru"));
         assert!(error("--policies all --set vmid.policy=clear").contains("together"));
         assert!(Setup::wanted(&args("--fds 0")).is_err());

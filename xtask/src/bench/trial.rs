@@ -61,7 +61,7 @@ pub fn run(
             step.note(format!("{ended} of {} guests have ended", setup.vms));
         }
     })?;
-    let trial = measured(&captured, setup)?;
+    let trial = measured(&captured, setup).map_err(|error| captured.explain(error))?;
     Ok((captured, trial))
 }
 

@@ -1,7 +1,5 @@
 //! The VMID experiment: each policy under each setup, some trials of each.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, Result};
 
 use super::arm::Arm;
@@ -59,8 +57,10 @@ pub struct Outcome {
 struct Job {
     /// The setup, by its place.
     setup: usize,
-    /// What the table calls the row, and what the results do.
-    names: (String, String),
+    /// What the table calls the row.
+    name: String,
+    /// The row of the results.
+    variant: Variant,
     policy: String,
     scenario: Scenario,
     programs: Programs,
@@ -87,7 +87,7 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
     let mut notes = Vec::new();
     for arm in Arm::of(args)? {
         notes.extend(arm.note());
-        let args = BenchArgs { options: arm.options.clone(), cpu: arm.cpu.clone(), ..args.clone() };
+        let args = arm.args(args);
         let policies = policies(&args)?;
         for (place, mut setup) in Setup::wanted(&args)?.into_iter().enumerate() {
             setup.fetch()?;
@@ -95,10 +95,10 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
             for policy in &policies {
                 scenario.set_option("vmid.policy", policy);
                 scenario.check("the command line")?;
-                let name = arm.name(policy);
-                let names = (name.clone(), format!("{}: {name}", setup.name));
+                let variant = arm.row(row(&setup, policy, &policies[0], &scenario));
+                let (name, policy) = (arm.name(policy), policy.clone());
                 let (scenario, programs) = (scenario.clone(), arm.programs(&programs));
-                list.push(Job { setup: place, names, policy: policy.clone(), scenario, programs });
+                list.push(Job { setup: place, name, variant, policy, scenario, programs });
             }
             if bundles.len() == place {
                 let bundle = fit::write(&scenario)?;
@@ -115,51 +115,46 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         bench: "vmid",
         question: "What do VMID policies cost when many VMs share few CPUs, and few VMIDs?",
         quantities: quantities::all(deterministic),
-        variants: list.iter().map(|job| row(job, &list, &bundles)).collect(),
+        variants: list.iter().map(|job| job.variant.clone()).collect(),
         shares: Vec::new(),
-        notes,
+        notes: notes.clone(),
     };
     let mut experiment = Experiment::begin(args, about, &programs, &launch)?;
     let trials = args.trials.unwrap_or(if args.load == LoadName::Linux { LINUX_TRIALS } else { TRIALS });
     let seeded = args.options.iter().any(|(key, _)| key == "sched.seed");
-    let mut outcomes = Vec::new();
     for (place, bundle) in bundles.iter().enumerate() {
         let jobs: Vec<&Job> = list.iter().filter(|job| job.setup == place).collect();
         let launch = launch_of(jobs[0])?;
         let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
         host::check_memory(&launch, at_once.min(jobs.len()))?;
         let limits = args.limits(bundle.setup.limits());
-        let name = |job: &&Job| format!("setup {}, {}", bundle.setup.name, job.names.0);
+        let name = |job: &&Job| format!("setup {}, {}", bundle.setup.name, job.name);
         let measured = experiment.measure(&jobs, name, at_once, trials, |job, run, step| {
             let scenario = in_trial(&job.scenario, run.trial, seeded);
             let launch = run::launch(&job.programs, &scenario, &bundle.path)?;
             let (captured, trial) = trial::run(&launch, &bundle.setup, &limits, run.log.as_deref(), step)?;
-            let measured = Measured::new(&job.names.1, quantities::values(&trial), &captured)?;
+            let measured = Measured::new(&job.variant.name, quantities::values(&trial), &captured)?;
             Ok((vec![Measured { bundle: bundle.hash.clone(), ..measured }], trial))
         })?;
         let mut rows: Vec<Row> = jobs
             .iter()
-            .map(|job| Row { name: job.names.0.clone(), policy: job.policy.clone(), trials: Vec::new() })
+            .map(|job| Row { name: job.name.clone(), policy: job.policy.clone(), trials: Vec::new() })
             .collect();
         let count = rows.len();
         for (index, trial) in measured.into_iter().enumerate() {
             rows[index % count].trials.push(trial);
         }
         let setup = bundle.setup.clone();
-        outcomes.push(Outcome {
-            setup,
-            launch,
-            bundle: bundle.hash.clone(),
-            bundle_bytes: bundle.bytes,
-            rows,
-        });
-    }
-    for outcome in &outcomes {
-        println!("{}", table::text(outcome));
-        for sign in table::signs(outcome) {
+        let bundle_bytes = bundle.bytes;
+        let outcome = Outcome { setup, launch, bundle: bundle.hash.clone(), bundle_bytes, rows };
+        println!("{}", table::text(&outcome));
+        for sign in table::signs(&outcome) {
             let seen = if sign.seen { "as expected" } else { "NOT AS EXPECTED" };
             experiment.note(format!("setup {}, {seen}: {}", outcome.setup.name, sign.text));
         }
+    }
+    for note in notes {
+        println!("{note}");
     }
     let results = experiment.end()?;
     print!("{}", text::spreads(&results));
@@ -178,18 +173,15 @@ fn in_trial(scenario: &Scenario, trial: u32, seeded: bool) -> Scenario {
     scenario
 }
 
-/// A row of the results: compared with its setup's first.
-fn row(job: &Job, list: &[Job], bundles: &[Bundle]) -> Variant {
-    let setup = &bundles[job.setup].setup;
-    let first = list.iter().find(|other| other.setup == job.setup).filter(|first| first.names != job.names);
-    let mut settings = BTreeMap::from([("vmid.policy".to_owned(), job.policy.clone())]);
-    settings.extend(setup.options.iter().cloned());
+/// A row of the results: a policy under a setup, compared with the first policy.
+fn row(setup: &Setup, policy: &str, first: &str, scenario: &Scenario) -> Variant {
+    let name = |policy: &str| format!("{}: {policy}", setup.name);
     Variant {
-        name: job.names.1.clone(),
+        name: name(policy),
         group: format!("Setup {}: {}", setup.name, setup.describe()),
-        base: first.map(|first| first.names.1.clone()),
-        settings,
-        published: published(setup.name, &job.policy),
+        base: (policy != first).then(|| name(first)),
+        settings: scenario.options.iter().cloned().collect(),
+        published: published(setup.name, policy),
     }
 }
 

@@ -101,9 +101,11 @@ fn stacked(
         *all.entry(name).or_default() += part;
     }
     let mut names: Vec<(&str, f64)> = all.into_iter().filter(|(_, sum)| *sum > 0.0).collect();
+    // The commonest have colours of their own, in an order that is the same in all results.
     names.sort_by(|left, right| right.1.total_cmp(&left.1));
     let more = names.len() > PARTS;
-    let names: Vec<&str> = names.into_iter().take(PARTS).map(|(name, _)| name).collect();
+    let mut names: Vec<&str> = names.into_iter().take(PARTS).map(|(name, _)| name).collect();
+    names.sort_unstable();
     html! {
         @if !rows.is_empty() {
             h3 { (title) }

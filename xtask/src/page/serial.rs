@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use crate::qemu::capture::Captured;
@@ -14,15 +14,16 @@ use crate::report::table::Table;
 /// and a boot loader's text in it.
 ///
 /// # Errors
-/// A record that is damaged, with its line's number; no records at all.
+/// No records at all. One that is damaged is left out, and named by its line's number.
 pub fn text(log: &str) -> Result<String> {
     let mut captured = Captured::default();
+    let mut damaged = Vec::new();
     let mut text = String::new();
     for (index, line) in log.lines().enumerate() {
         let line = line.trim_end_matches('\r');
-        captured.add(line).with_context(|| format!("line {}", index + 1))?;
+        damaged.extend(captured.add(line).err().map(|error| format!("line {}: {error:#}", index + 1)));
     }
-    captured.finish().context("the log's end")?;
+    damaged.extend(captured.finish().err().map(|error| format!("the log's end: {error:#}")));
     ensure!(
         !captured.reports.is_empty() || !captured.guests.is_empty(),
         "has no line of Odometer's (`@odometer {{...}}`) and none of a guest (`@guest {{...}}`)"
@@ -36,6 +37,9 @@ pub fn text(log: &str) -> Result<String> {
     }
     for (kind, records) in by_kind(&captured.guests) {
         text += &format!("\n{kind}\n\n{}", table(&records));
+    }
+    for damaged in damaged {
+        text += &format!("warning: {damaged}\n");
     }
     Ok(text)
 }
@@ -97,7 +101,10 @@ mod tests {
         let cut = &LOG[..LOG.rfind("@odometer").unwrap()];
         assert!(text(cut).unwrap().contains("cut off"));
         let error = |log: &str| format!("{:#}", text(log).unwrap_err());
-        assert!(error(&LOG.replacen("\"schema\":1,\"kind\":\"vm\"", "\"sche", 1)).contains("line 3"));
+        let damaged = text(&LOG.replacen("\"schema\":1,\"kind\":\"vm\"", "\"sche", 1)).unwrap();
+        assert!(damaged.contains("warning: line 3: ") && damaged.contains("syscall"), "{damaged}");
+        let cut = format!("{LOG}@odometer {{\"schema\":1,\"ki");
+        assert!(text(&cut).unwrap().contains("warning: line 7: "));
         assert!(error("U-Boot 2026.01\nhello\n").contains("no line of Odometer's"));
         assert!(error("").contains("no line of Odometer's"));
     }

@@ -17,11 +17,6 @@ use super::process::Process;
 use crate::interrupt;
 use crate::report::symbols;
 
-/// How many of the last lines are shown when something goes wrong.
-const SHOWN_LINES: usize = 25;
-/// How much of each.
-const SHOWN_CHARS: usize = 200;
-
 /// How long a run may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -108,7 +103,7 @@ pub fn capture(
     captured.cpu_time = process.cpu_time().unwrap_or_default();
     match outcome {
         Ok(()) => Ok(captured),
-        Err(error) => bail!("{error:#}\n{}{doing}", last_lines(&captured.lines)),
+        Err(error) => bail!("{error:#}\n{}{doing}", captured.last_lines()),
     }
 }
 
@@ -152,22 +147,6 @@ fn lines_of(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
         }
     });
     receiver
-}
-
-/// The end of the console for an error message.
-fn last_lines(lines: &[String]) -> String {
-    if lines.is_empty() {
-        return "the console stayed empty".into();
-    }
-    let first = lines.len().saturating_sub(SHOWN_LINES);
-    let shown: Vec<String> = lines[first..]
-        .iter()
-        .map(|line| {
-            let cut = if line.chars().count() > SHOWN_CHARS { "..." } else { "" };
-            format!("    {}{cut}", line.chars().take(SHOWN_CHARS).collect::<String>())
-        })
-        .collect();
-    format!("the console's last lines were\n{}", shown.join("\n"))
 }
 
 #[cfg(test)]

@@ -8,6 +8,11 @@ use serde_json::Value;
 
 use super::console::{Line, continued, whose};
 
+/// How many of the last lines are shown when something goes wrong.
+const SHOWN_LINES: usize = 25;
+/// How much of each.
+const SHOWN_CHARS: usize = 200;
+
 /// What a run printed.
 #[derive(Debug, Clone, Default)]
 pub struct Captured {
@@ -91,6 +96,28 @@ impl Captured {
     /// Whether a record of this kind is among the hypervisor's.
     pub fn has(&self, kind: &str) -> bool {
         self.reports.iter().any(|record| record["kind"] == kind)
+    }
+
+    /// The end of the console for an error message.
+    pub fn last_lines(&self) -> String {
+        let lines = &self.lines;
+        if lines.is_empty() {
+            return "the console stayed empty".into();
+        }
+        let first = lines.len().saturating_sub(SHOWN_LINES);
+        let shown: Vec<String> = lines[first..]
+            .iter()
+            .map(|line| {
+                let cut = if line.chars().count() > SHOWN_CHARS { "..." } else { "" };
+                format!("    {}{cut}", line.chars().take(SHOWN_CHARS).collect::<String>())
+            })
+            .collect();
+        format!("the console's last lines were\n{}", shown.join("\n"))
+    }
+
+    /// An error about what came on the console, with its end.
+    pub fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        anyhow::anyhow!("{error:#}\n{}", self.last_lines())
     }
 
     /// What a log of the console gives.

@@ -100,6 +100,7 @@ pub fn percent(difference: Option<f64>) -> String {
 pub fn verdict(sample: &Sample, first: &Sample) -> String {
     let difference = percent(sample.difference(first));
     match sample.overlaps(first) {
+        None if sample.mean() == first.mean() => "the same".into(),
         Some(true) if sample.mean() == first.mean() => "no difference".into(),
         Some(true) => format!("no difference ({difference})"),
         _ => difference,

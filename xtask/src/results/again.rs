@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::Results;
+use crate::report::statistics::Sample;
 use crate::report::table::{Table, verdict, with_error};
 
 /// What differs between what ran then and now, and each row's values of both.
@@ -13,10 +14,29 @@ pub fn text(then: &Results, now: &Results) -> String {
         ("the hypervisor's image", &then.odometer.image, &now.odometer.image),
         ("our guest's image", &then.odometer.guest, &now.odometer.guest),
         ("the host's processor", &then.host.model, &now.host.model),
+        ("the CPU model", &then.machine.cpu, &now.machine.cpu),
+        ("QEMU's flags", &then.machine.flags.join(" "), &now.machine.flags.join(" ")),
     ] {
         if then != now {
             let _ = writeln!(text, "not as then: {what} was {then}, and is {now}");
         }
+    }
+    if !then.complete {
+        text += "not whole: the first of the two was cut off\n";
+    }
+    let bundle = |results: &Results, name: &str| {
+        results.trials.iter().find(|trial| trial.variant == name).map(|trial| trial.bundle.clone())
+    };
+    let other = now.variants.iter().filter(|variant| {
+        let (before, after) = (bundle(then, &variant.name), bundle(now, &variant.name));
+        before.is_some() && after.is_some() && before != after
+    });
+    for variant in other {
+        let _ = writeln!(
+            text,
+            "not as then: {} runs another bundle (guests, their kernels or command lines)",
+            variant.name
+        );
     }
     let Some(headline) = now.quantities.first() else { return text };
     let mut table = Table::new(["repeated", "then", "now", "now against then"]);
@@ -28,12 +48,11 @@ pub fn text(then: &Results, now: &Results) -> String {
             _ if before.values == after.values => "the same, to the unit".into(),
             _ => verdict(&after, &before),
         };
-        table.row([
-            variant.name.clone(),
-            with_error(&before, headline.digits),
-            with_error(&after, headline.digits),
-            says,
-        ]);
+        let shown = |sample: &Sample| match sample.values.is_empty() {
+            true => "-".into(),
+            false => with_error(sample, headline.digits),
+        };
+        table.row([variant.name.clone(), shown(&before), shown(&after), says]);
     }
     let _ = writeln!(text, "{}\n\n{table}", headline.label);
     text
@@ -49,10 +68,15 @@ mod tests {
         let then = results(&[("off", &[50.0]), ("on", &[60.0]), ("else", &[])]);
         let mut now = results(&[("off", &[50.0]), ("on", &[63.0]), ("else", &[1.0])]);
         now.machine.qemu = "11.0.0".into();
+        now.trials[1].bundle = "another".into();
         let text = text(&then, &now);
-        for part in
-            ["QEMU was 10.0.2, and is 11.0.0", "the same, to the unit", "+5.00 %", "not measured in both"]
-        {
+        for part in [
+            "QEMU was 10.0.2, and is 11.0.0",
+            "the same, to the unit",
+            "+5.00 %",
+            "not measured in both",
+            "on runs another bundle",
+        ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(!text.contains("processor"), "{text}");

@@ -180,6 +180,20 @@ impl Results {
         share(&floor, &with, &without)
     }
 
+    /// Notes that the counter of a machine that counts instructions is coarse, where it is: what is measured with it is a multiple of its tick.
+    pub fn note_counter(&mut self, hz: u64) {
+        const INSTRUCTIONS: u64 = 1_000_000_000;
+        if self.machine.deterministic && hz > 0 && hz < INSTRUCTIONS {
+            let note = format!(
+                "The counter of this CPU model ticks once in {} instructions: times are no finer.",
+                INSTRUCTIONS / hz
+            );
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+    }
+
     /// The row of this name.
     pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.variants.iter().find(|variant| variant.name == name)
@@ -209,14 +223,38 @@ impl Results {
             None => bail!("has no `schema`; give a file that `cargo xtask bench` wrote"),
         }
         let results: Self = serde_json::from_value(value).context("is not a result of a bench")?;
-        for trial in &results.trials {
+        results.check()?;
+        Ok(results)
+    }
+
+    /// That names are there and there once, and numbers can be shown.
+    fn check(&self) -> Result<()> {
+        for (at, variant) in self.variants.iter().enumerate() {
+            let again = self.variants[..at].iter().any(|other| other.name == variant.name);
+            ensure!(!again, "variants: `{}` is there twice", variant.name);
+        }
+        let there = |place: &str, name: &str| {
+            ensure!(self.variant(name).is_some(), "{place}: there is no variant `{name}` among `variants`");
+            Ok(())
+        };
+        self.trials.iter().try_for_each(|trial| there("trials", &trial.variant))?;
+        let bases = self.variants.iter().filter_map(|variant| variant.base.as_deref());
+        bases.into_iter().try_for_each(|base| there("base", base))?;
+        let shares = self.shares.iter().flat_map(|of| [&of.floor, &of.with, &of.without]);
+        shares.into_iter().try_for_each(|name| there("shares", name))?;
+        for quantity in &self.quantities {
             ensure!(
-                results.variant(&trial.variant).is_some(),
-                "trials: there is no variant `{}` among `variants`",
-                trial.variant
+                quantity.digits <= 15,
+                "quantities: `{}` has {} digits, more than 15",
+                quantity.key,
+                quantity.digits
             );
         }
-        Ok(results)
+        ensure!(
+            self.command.iter().all(|word| !word.starts_with("--repeat")),
+            "command: has --repeat; a result names what it was repeated from"
+        );
+        Ok(())
     }
 
     /// Writes it to a file, whole.

@@ -72,7 +72,14 @@ fn another_schema_is_refused_with_what_to_do() {
     assert!(parse("{}").contains("no `schema`"));
     assert!(parse("boot").contains("not JSON"));
     assert!(parse("{\"schema\": 2}").contains("not a result of a bench"));
-    let mut results = results(&[("off", &[1.0])]);
-    results.trials[0].variant = "gone".into();
-    assert!(parse(&serde_json::to_string(&results).unwrap()).contains("no variant `gone`"));
+    let spoilt = |spoil: &dyn Fn(&mut Results)| {
+        let mut results = results(&[("off", &[1.0]), ("on", &[2.0])]);
+        spoil(&mut results);
+        parse(&serde_json::to_string(&results).unwrap())
+    };
+    assert!(spoilt(&|results| results.trials[0].variant = "gone".into()).contains("no variant `gone`"));
+    assert!(spoilt(&|results| results.variants[1].base = Some("lost".into())).contains("no variant `lost`"));
+    assert!(spoilt(&|results| results.variants[1].name = "off".into()).contains("`off` is there twice"));
+    assert!(spoilt(&|results| results.quantities[0].digits = 70_000).contains("70000 digits"));
+    assert!(spoilt(&|results| results.command = vec!["--repeat".into()]).contains("--repeat"));
 }

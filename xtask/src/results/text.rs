@@ -67,7 +67,7 @@ pub fn means(results: &Results, rows: &[&Variant]) -> Table {
         let sample = results.sample(&row.name, &headline.key);
         let mut cells = vec![
             row.name.clone(),
-            sample.values.len().to_string(),
+            trials(results, row).to_string(),
             if sample.values.is_empty() { "-".into() } else { with_error(&sample, headline.digits) },
             sample.relative_error().map_or_else(|| "-".into(), |error| format!("{error:.2} %")),
         ];
@@ -93,7 +93,10 @@ pub fn means(results: &Results, rows: &[&Variant]) -> Table {
                 row.published.iter().find(|figure| figure.label == *label).map(|figure| figure.value)
             };
             let value = of(row);
+            // Its base, or where that has no figure, the first that has.
             let base = row.base.as_deref().and_then(|base| results.variant(base)).and_then(of);
+            let first = rows.iter().filter(|other| other.name != row.name).find_map(|other| of(other));
+            let base = base.or_else(|| first.filter(|_| row.base.is_some()));
             cells.push(value.map_or_else(String::new, |value| value.to_string()));
             let difference = value
                 .zip(base)
@@ -103,6 +106,13 @@ pub fn means(results: &Results, rows: &[&Variant]) -> Table {
         table.row(cells);
     }
     table
+}
+
+/// The most trials of any quantity of a row.
+fn trials(results: &Results, row: &Variant) -> usize {
+    let counts =
+        results.quantities.iter().map(|quantity| results.sample(&row.name, &quantity.key).values.len());
+    counts.max().unwrap_or(0)
 }
 
 /// The labels of what was published of these rows, each once.
@@ -212,18 +222,22 @@ pub fn what_ran(results: &Results) -> String {
     for note in &results.notes {
         let _ = writeln!(text, "{note}");
     }
-    let warm = results.trials.iter().filter(|trial| trial.warmup).count();
-    let warm = if warm == 0 { String::new() } else { format!(", after {warm} runs to warm up") };
+    let warm = results.trials.iter().filter(|trial| trial.warmup).map(|trial| trial.trial).max();
+    let warm = warm.map_or_else(String::new, |warm| format!(", after {warm} to warm up"));
+    let others = results.variants.iter().filter_map(|variant| variant.settings.get("flags"));
+    let flags = machine.flags.join(" ");
+    let others = others.into_iter().any(|other| !flags.starts_with(other.as_str()));
+    let others =
+        if others { " (the first row's; others have their own, which are in the results)" } else { "" };
     let _ = writeln!(
         text,
-        "odometer {} ({}); QEMU {}{}, CPU model {}\nflags: {}\n{} of each row, in turn{warm}; mean ± standard error; \"no difference\": the 95 % \
+        "odometer {} ({}); QEMU {}{}, CPU model {}\nflags{others}: {flags}\n{} of each row, in turn{warm}; mean ± standard error; \"no difference\": the 95 % \
          intervals overlap (with two trials: the standard errors)",
         results.odometer.version,
         short_hash(&results.odometer.image),
         machine.qemu,
         if machine.emulated { " (emulated)" } else { "" },
         machine.cpu,
-        machine.flags.join(" "),
         match results.trials.iter().filter(|trial| !trial.warmup).map(|trial| trial.trial).max() {
             Some(1) | None => "one trial".to_owned(),
             Some(most) => format!("{most} trials"),
