@@ -39,7 +39,7 @@ pub enum Expected {
 /// The sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Size {
-    /// What CI checks, in a minute or two
+    /// What CI checks, in two or three minutes
     Small,
     /// One VM more, changes of tables and ends of VMs at once, more policies with both: hours
     Large,

@@ -1,6 +1,6 @@
 //! Mistakes in the allocator, where it takes VMIDs one by one.
 
-use super::{ALLOCATOR_TESTS, Catcher, HOLDER, Mutation};
+use super::{ALLOCATOR_TESTS, Catcher, HOLDER, Mutation, VMID};
 
 const TENURE: &str = "hypervisor/src/vmid/tenure.rs";
 
@@ -32,6 +32,24 @@ pub(super) const ALL: &[Mutation] = &[
         to: "active",
         catchers: &[Catcher::Loom("taken_away")],
         model: Some("reclaim/leaves-idle"),
+    },
+    Mutation {
+        name: "leaves-running-slot",
+        about: "reclaim: the slot of a CPU that runs another VM is not written anew",
+        room: TENURE,
+        from: "let next = if active.index() == 0 { active.disturbed() } else { active };",
+        to: "if active.index() != 0 {\n                return true;\n            }\n            let next = active.disturbed();",
+        catchers: &[Catcher::Loom("taken_away")],
+        model: Some("reclaim/leaves-running"),
+    },
+    Mutation {
+        name: "reads-slot-relaxed",
+        about: "reclaim: the fast path reads the slot without acquire",
+        room: VMID,
+        from: "let active = slot.active.load(Acquire);",
+        to: "let active = slot.active.load(Relaxed);",
+        catchers: &[Catcher::Loom("taken_away")],
+        model: Some("reclaim/relaxed"),
     },
     Mutation {
         name: "forgets-stale",
