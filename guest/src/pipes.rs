@@ -2,12 +2,16 @@
 //! each access (E3).
 
 use core::hint::black_box;
+use core::ops::Range;
 
 use crate::arguments::number;
-use crate::shadow::Checking;
+use crate::shadow::{Checking, set_threads};
+use crate::sync::Lock;
 
 /// Words of a pipe's object: its open readers and writers, and what is cleared when it is opened.
 pub const WORDS: usize = 32;
+/// Pipes at most.
+const MOST: usize = 1000;
 /// Words of the allocator's own memory before the links: the first free object, and how many are in use.
 const HEAD: usize = 0;
 const USED: usize = 1;
@@ -16,10 +20,12 @@ const LINKS: usize = 2;
 /// The load's parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pipes {
-    /// Pipes that are open at once.
+    /// Pipes that each thread has open at once.
     pub pipes: u32,
     /// How often they are opened and closed.
     pub n: u32,
+    /// Threads.
+    pub threads: u32,
     /// How accesses are checked.
     pub checking: Checking,
     /// Whether memory other than the pipes' objects has one common shadow page that forbids everything.
@@ -30,7 +36,7 @@ pub struct Pipes {
 
 impl Default for Pipes {
     fn default() -> Self {
-        Pipes { pipes: 10, n: 10_000, checking: Checking::Off, common: false, allocator: false }
+        Pipes { pipes: 10, n: 10_000, threads: 1, checking: Checking::Off, common: false, allocator: false }
     }
 }
 
@@ -40,6 +46,7 @@ impl Pipes {
         match (key, value) {
             ("pipes", _) => return number(value, 1, 1000, "1 to 1000", &mut self.pipes),
             ("n", _) => return number(value, 1, 100_000_000, "1 to 100000000", &mut self.n),
+            ("threads", _) => return set_threads(value, &mut self.threads),
             ("checking", _) => return self.checking.set(value),
             ("poisoned", "own") => self.common = false,
             ("poisoned", "common") => self.common = true,
@@ -52,9 +59,15 @@ impl Pipes {
         None
     }
 
+    /// Pipes that all threads have open at once.
+    pub const fn all(&self) -> usize {
+        self.pipes as usize * self.threads as usize
+    }
+
     /// What of the parameters doesn't go together, if anything.
     pub const fn contradiction(&self) -> Option<&'static str> {
         match self.checking {
+            _ if self.all() > MOST => Some("pipes x threads may be at most 1000"),
             Checking::Off if self.allocator => Some("allocator=checked needs checking=full or page"),
             Checking::Off | Checking::Full if self.common => Some("poisoned=common needs checking=page"),
             _ => None,
@@ -198,11 +211,6 @@ impl<'a, G: Guard, A: Guard> Table<'a, G, A> {
         true
     }
 
-    /// Opens so many pipes and closes them all.
-    pub fn round(&mut self, pipes: usize) -> bool {
-        (0..pipes).all(|i| self.open(i)) && (0..2 * pipes).all(|descriptor| self.close(descriptor))
-    }
-
     /// Objects that are in use, by the allocator's books.
     pub fn used(&self) -> u64 {
         self.memory.own[USED]
@@ -220,9 +228,16 @@ impl<'a, G: Guard, A: Guard> Table<'a, G, A> {
         load(&mut self.guard, &self.memory.objects[0][0]);
         self.guard.seal(self.memory.descriptors);
         self.guard.seal(self.memory.own);
-        self.round(1);
+        let _ = self.open(0) && self.close(0) && self.close(1);
         self.reported() - before
     }
+}
+
+/// Opens pipes and closes them all. A thread holds the table of its process for each call, as others may want it.
+pub fn round<G: Guard, A: Guard>(table: &Lock<Table<'_, G, A>>, pipes: Range<usize>) -> bool {
+    let mut descriptors = 2 * pipes.start..2 * pipes.end;
+    pipes.into_iter().all(|i| table.lock().open(i))
+        && descriptors.all(|descriptor| table.lock().close(descriptor))
 }
 
 /// What [`Table::trespass`] must return: one use of a free object, eight of the descriptors, and ten of the allocator's memory.

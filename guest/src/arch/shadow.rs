@@ -8,6 +8,7 @@ use super::mmu::{self, PAGE, PRIVATE_BASE, Root};
 use crate::kernel::memory::{self, Arena};
 use crate::machine::RAM_BASE;
 use crate::shadow::allows;
+use crate::sync::Lock;
 
 /// Bytes of RAM that a page of shadow covers.
 pub const SPAN: usize = 8 * PAGE;
@@ -24,6 +25,8 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 static TABLE: AtomicUsize = AtomicUsize::new(0);
 static PAGES: AtomicUsize = AtomicUsize::new(0);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
+/// Held while a page is mapped: several vCPUs may miss one at once.
+static MAPPING: Lock<()> = Lock::new(());
 /// A byte for each page of RAM: whether it may be used though its shadow forbids it ([`common`]).
 static WHOLE: AtomicUsize = AtomicUsize::new(0);
 
@@ -81,14 +84,22 @@ pub fn mapped() -> usize {
 pub fn fault(address: usize) -> bool {
     let table = TABLE.load(Ordering::Relaxed);
     let index = address.wrapping_sub(PRIVATE_BASE) / PAGE;
+    if table == 0 || index >= 512 {
+        return false;
+    }
+    let _guard = MAPPING.lock();
+    // SAFETY: an entry of the table that `by_page` made; it is used as an atomic alone.
+    let entry = unsafe { &*((table + index * 8) as *const AtomicU64) };
+    if entry.load(Ordering::Relaxed) != 0 {
+        // Another vCPU was first.
+        return true;
+    }
     let n = MAPPED.load(Ordering::Relaxed);
-    if table == 0 || index >= 512 || n >= POOL {
+    if n >= POOL {
         return false;
     }
     MAPPED.store(n + 1, Ordering::Relaxed);
     let page = PAGES.load(Ordering::Relaxed) + n * PAGE;
-    // SAFETY: an entry of the table that `by_page` made; it is used as an atomic alone.
-    let entry = unsafe { &*((table + index * 8) as *const AtomicU64) };
     entry.store(mmu::own_data(page as u64), Ordering::Relaxed);
     mmu::publish();
     true

@@ -40,6 +40,12 @@ impl Arena {
         self.take_with(n, align, |_| value)
     }
 
+    /// Keeps a value for good. `None`: not enough memory.
+    pub fn keep<T>(&mut self, value: T) -> Option<&'static T> {
+        let mut value = Some(value);
+        self.take_with(1, 64, |_| value.take())?[0].as_ref()
+    }
+
     /// Takes `n` values, made by `make` from their index.
     pub fn take_with<T>(
         &mut self,

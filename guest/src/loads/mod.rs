@@ -10,6 +10,7 @@ mod selftest;
 mod simple;
 mod stacktrace;
 mod syscall;
+mod threads;
 mod tick;
 
 use crate::arguments::Load;

@@ -2,15 +2,16 @@
 //! compiler would put them.
 
 use core::ptr::from_ref;
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::arch::mmu;
-use crate::arch::{cpu, shadow};
+use super::threads;
+use crate::arch::{mmu, shadow};
 use crate::kernel::console::report;
 use crate::kernel::error;
 use crate::kernel::memory::Arena;
-use crate::pipes::{Guard, Memory, Pipes, Table, Unchecked, WORDS, own_words, trespasses};
-use crate::samples::nanoseconds;
+use crate::pipes::{Guard, Memory, Pipes, Table, Unchecked, WORDS, own_words, round, trespasses};
 use crate::shadow::Checking;
+use crate::sync::Lock;
 
 /// Asks the shadow; with `COMMON`, memory whose shadow is the common page is allowed or not by the slow check.
 struct Shadow<const COMMON: bool> {
@@ -55,26 +56,52 @@ struct Outcome {
     ok: bool,
 }
 
-fn measure(load: &Pipes, memory: Memory, guard: impl Guard, allocator: impl Guard) -> Outcome {
-    let mut table = Table::new(memory, guard, allocator);
-    let start = cpu::counter();
-    let mut content = true;
-    for _ in 0..load.n {
-        content &= table.round(load.pipes as usize);
+/// What all threads use: a process' table of pipes, and whether each found what was due.
+struct Common<G: 'static, A: 'static> {
+    table: Lock<Table<'static, G, A>>,
+    content: AtomicBool,
+}
+
+fn measure<G: Guard + Send + 'static, A: Guard + Send + 'static>(
+    load: &Pipes,
+    arena: &mut Arena,
+    (memory, space): (Memory<'static>, Option<u64>),
+    guard: G,
+    allocator: A,
+) -> Option<Outcome> {
+    // Forbids all objects, which needs the shadow.
+    if let Some(space) = space {
+        mmu::switch_space(space);
     }
-    let time = nanoseconds(cpu::counter() - start, cpu::frequency());
+    let table = Lock::new(Table::new(memory, guard, allocator));
+    let Some(common) = arena.keep(Common { table, content: AtomicBool::new(true) }) else {
+        too_little(load);
+        return None;
+    };
+    let (pipes, n) = (load.pipes as usize, load.n);
+    let time = threads::run(arena, load.threads, space, move |index| {
+        let own = index * pipes..(index + 1) * pipes;
+        if !(0..n).fold(true, |content, _| content & round(&common.table, own.clone())) {
+            common.content.store(false, Ordering::Relaxed);
+        }
+    })?;
+    let mut table = common.table.lock();
     let (opens, closes) = (table.opens, table.closes);
-    let all = u64::from(load.n) * u64::from(load.pipes);
+    let all = u64::from(load.n) * load.all() as u64;
     let counts = opens == all && closes == 2 * all && table.used() == 0;
     let allowed = table.reported() == 0;
     let reported = table.trespass();
-    Outcome {
-        time,
-        opens,
-        closes,
-        reported,
-        ok: content && counts && allowed && reported == trespasses(load),
-    }
+    let content = common.content.load(Ordering::Relaxed);
+    let ok = content && counts && allowed && reported == trespasses(load);
+    Some(Outcome { time, opens, closes, reported, ok })
+}
+
+fn too_little(load: &Pipes) {
+    let checking = load.checking.name();
+    error(format_args!(
+        "too little memory for checking={checking} pipes={} threads={}",
+        load.pipes, load.threads
+    ));
 }
 
 /// Runs the load.
@@ -83,7 +110,7 @@ pub fn run(load: &Pipes, arena: &mut Arena) -> bool {
         error(format_args!("{contradiction}"));
         return false;
     }
-    let pipes = load.pipes as usize;
+    let pipes = load.all();
     let memory = (|| {
         // None of the three shares a page of shadow with another.
         let objects = arena.take(pipes, shadow::SPAN, [0; WORDS])?;
@@ -101,29 +128,29 @@ pub fn run(load: &Pipes, arena: &mut Arena) -> bool {
         Some((Memory { objects, descriptors, own }, bytes, space))
     })();
     let Some((memory, bytes, space)) = memory else {
-        error(format_args!("too little memory for checking={} pipes={pipes}", load.checking.name()));
+        too_little(load);
         return false;
     };
-    if let Some(space) = space {
-        mmu::switch_space(space);
-    }
     let own = || Shadow::<false> { bad: 0 };
     let common = || Shadow::<true> { bad: 0 };
+    let memory = (memory, space);
     let outcome = match (load.checking, load.common, load.allocator) {
-        (Checking::Off, ..) => measure(load, memory, Unchecked, Unchecked),
-        (_, false, false) => measure(load, memory, own(), Unchecked),
-        (_, false, true) => measure(load, memory, own(), own()),
-        (_, true, false) => measure(load, memory, common(), Unchecked),
-        (_, true, true) => measure(load, memory, common(), common()),
+        (Checking::Off, ..) => measure(load, arena, memory, Unchecked, Unchecked),
+        (_, false, false) => measure(load, arena, memory, own(), Unchecked),
+        (_, false, true) => measure(load, arena, memory, own(), own()),
+        (_, true, false) => measure(load, arena, memory, common(), Unchecked),
+        (_, true, true) => measure(load, arena, memory, common(), common()),
     };
+    let Some(outcome) = outcome else { return false };
     report!(
         "pipes",
-        "\"checking\":\"{}\",\"poisoned\":\"{}\",\"allocator\":\"{}\",\"pipes\":{},\"n\":{},\"opens\":{},\"closes\":{},\"time_ns\":{},\"shadow_bytes\":{},\"reported\":{},\"ok\":{}",
+        "\"checking\":\"{}\",\"poisoned\":\"{}\",\"allocator\":\"{}\",\"pipes\":{},\"n\":{},\"threads\":{},\"opens\":{},\"closes\":{},\"time_ns\":{},\"shadow_bytes\":{},\"reported\":{},\"ok\":{}",
         load.checking.name(),
         if load.common { "common" } else { "own" },
         if load.allocator { "checked" } else { "unchecked" },
-        pipes,
+        load.pipes,
         load.n,
+        load.threads,
         outcome.opens,
         outcome.closes,
         outcome.time,

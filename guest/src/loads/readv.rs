@@ -2,14 +2,16 @@
 //! where a compiler would put them.
 
 use core::hint::black_box;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arch::mmu::{self, PAGE};
-use crate::arch::{cpu, shadow};
+use super::threads;
+use crate::arch::mmu::PAGE;
+use crate::arch::shadow;
 use crate::kernel::console::report;
 use crate::kernel::error;
 use crate::kernel::memory::Arena;
-use crate::samples::nanoseconds;
 use crate::shadow::{BUFFERS, Checking, Readv, buffer};
+use crate::sync::Lock;
 
 /// One vectored read of a file: a byte into each buffer. Returns how many accesses were reported.
 fn read<const CHECKED: bool>(file: &[u8], page: &mut [u8], vector: &[usize]) -> u64 {
@@ -25,49 +27,89 @@ fn read<const CHECKED: bool>(file: &[u8], page: &mut [u8], vector: &[usize]) -> 
     bad
 }
 
+/// What all threads use.
+struct Reads {
+    checked: bool,
+    n: u32,
+    file: &'static [u8],
+    /// Where each buffer lies.
+    vector: &'static [usize],
+    /// Each thread's buffers, which it takes as long as it runs.
+    buffers: &'static [Lock<&'static mut [u8]>],
+    /// Accesses that were not allowed.
+    bad: AtomicU64,
+}
+
+impl Reads {
+    fn once(&self, page: &mut [u8]) -> u64 {
+        if self.checked {
+            read::<true>(self.file, page, self.vector)
+        } else {
+            read::<false>(self.file, page, self.vector)
+        }
+    }
+
+    /// A thread.
+    fn thread(&self, index: usize) {
+        let page = core::mem::take(&mut *self.buffers[index].lock());
+        let bad: u64 = (0..self.n).map(|_| self.once(page)).sum();
+        self.bad.fetch_add(bad, Ordering::Relaxed);
+        *self.buffers[index].lock() = page;
+    }
+}
+
 /// Runs the load.
 pub fn run(load: &Readv, arena: &mut Arena) -> bool {
     let memory = (|| {
-        // All of it lies where one page of shadow covers it, however long the image is.
-        let file = arena.take_with(BUFFERS, shadow::SPAN, |i| (i % 251) as u8)?;
-        let page = arena.take::<u8>(BUFFERS, PAGE, 0)?;
-        let vector = arena.take_with(BUFFERS, PAGE, buffer)?;
+        // All of it lies where one page of shadow covers it, however long the image is, unless the file is long.
+        let file = arena.take_with(load.size as usize, shadow::SPAN, |i| (i % 251) as u8)?;
+        let mut pages = arena.take::<u8>(load.threads as usize * BUFFERS, PAGE, 0)?.chunks_exact_mut(BUFFERS);
+        let buffers =
+            arena.take_with(load.threads as usize, 64, |_| Lock::new(pages.next().unwrap_or_default()))?;
+        let vector = arena.take_with(load.buffers(), PAGE, buffer)?;
         let (bytes, space) = match load.checking {
             Checking::Off => (0, None),
             Checking::Full => (shadow::full(arena)?, None),
             Checking::Page => (0, Some(shadow::by_page(arena)?)),
         };
-        Some((file, page, vector, bytes, space))
+        let (checked, bad) = (load.checking != Checking::Off, AtomicU64::new(0));
+        let reads = arena.keep(Reads { checked, n: load.n, file, vector, buffers, bad })?;
+        Some((reads, bytes, space))
     })();
-    let Some((file, page, vector, bytes, space)) = memory else {
-        error(format_args!("too little memory for checking={}", load.checking.name()));
+    let Some((reads, bytes, space)) = memory else {
+        error(format_args!(
+            "too little memory for checking={} size={} threads={}",
+            load.checking.name(),
+            load.size,
+            load.threads
+        ));
         return false;
     };
-    if let Some(space) = space {
-        mmu::switch_space(space);
-    }
-    let checked = load.checking != Checking::Off;
-    let start = cpu::counter();
-    let mut bad = 0;
-    for _ in 0..load.n {
-        bad += if checked { read::<true>(file, page, vector) } else { read::<false>(file, page, vector) };
-    }
-    let time = nanoseconds(cpu::counter() - start, cpu::frequency());
-    let copied = vector.iter().zip(file.iter()).all(|(at, byte)| page[*at] == *byte);
-    // Eight of the buffers are forbidden now: each must be reported once.
-    let reported = if checked {
-        shadow::poison(page.as_ptr().addr() + 512);
-        read::<true>(file, page, vector)
+    let Some(time) = threads::run(arena, load.threads, space, |index| reads.thread(index)) else {
+        return false;
+    };
+    let copied = reads.buffers.iter().all(|page| {
+        let page = page.lock();
+        reads.vector.iter().zip(reads.file).all(|(at, byte)| page[*at] == *byte)
+    });
+    // The first eight bytes of the first thread's buffers are forbidden now: each buffer there must be reported once.
+    let reported = if reads.checked {
+        let mut page = reads.buffers[0].lock();
+        shadow::poison(page.as_ptr().addr());
+        reads.once(&mut page)
     } else {
         0
     };
-    let ok = copied && bad == 0 && reported == if checked { 8 } else { 0 };
+    let expected = if reads.checked { load.buffers_in_front() } else { 0 };
+    let ok = copied && reads.bad.load(Ordering::Relaxed) == 0 && reported == expected;
     report!(
         "readv",
-        "\"checking\":\"{}\",\"n\":{},\"bytes\":{},\"time_ns\":{},\"shadow_bytes\":{},\"reported\":{},\"ok\":{}",
+        "\"checking\":\"{}\",\"size\":{},\"n\":{},\"threads\":{},\"bytes\":{},\"time_ns\":{},\"shadow_bytes\":{},\"reported\":{},\"ok\":{}",
         load.checking.name(),
+        load.size,
         load.n,
-        u64::from(load.n) * BUFFERS as u64,
+        load.threads,
+        u64::from(load.n) * u64::from(load.threads) * load.buffers() as u64,
         time,
         bytes + shadow::mapped(),
         reported,

@@ -37,6 +37,13 @@ impl Guard for Books {
     }
 }
 
+/// Opens and closes the first pipes so many times.
+fn rounds<A: Guard>(table: Table<'_, Books, A>, times: usize, pipes: usize) -> Lock<Table<'_, Books, A>> {
+    let table = Lock::new(table);
+    assert!((0..times).all(|_| round(&table, 0..pipes)));
+    table
+}
+
 /// Runs `body` with a table of `pipes` pipes in memory that is full of rubbish, descriptors apart.
 fn with<A: Guard>(pipes: usize, allocator: impl Fn(&Books) -> A, body: impl FnOnce(Table<Books, A>)) {
     let mut objects = vec![[!0; WORDS]; pipes];
@@ -49,8 +56,9 @@ fn with<A: Guard>(pipes: usize, allocator: impl Fn(&Books) -> A, body: impl FnOn
 
 #[test]
 fn objects_are_used_again_in_every_round_and_no_access_is_forbidden() {
-    with(3, Books::clone, |mut table| {
-        assert!((0..5).all(|_| table.round(3)));
+    with(3, Books::clone, |table| {
+        let table = rounds(table, 5, 3);
+        let table = table.lock();
         assert_eq!((table.opens, table.closes, table.used(), table.reported()), (15, 30, 0, 0));
         // Clearing; two readers' and writers' counts, three accesses for each close; the descriptors.
         assert_eq!(table.guard.accesses, 15 * (WORDS as u64 + 2 + 6 + 8));
@@ -84,19 +92,32 @@ fn what_is_open_or_not_there_cannot_be_opened() {
 }
 
 #[test]
+fn threads_have_their_pipes_from_one_allocator() {
+    let (mut objects, mut descriptors, mut own) = ([[0; WORDS]; 4], [0; 8], [0; own_words(4)]);
+    let memory = Memory { objects: &mut objects, descriptors: &mut descriptors, own: &mut own };
+    let table = Lock::new(Table::new(memory, Unchecked, Unchecked));
+    std::thread::scope(|scope| {
+        for own in [0..2, 2..4] {
+            let table = &table;
+            scope.spawn(move || assert!((0..500).all(|_| round(table, own.clone()))));
+        }
+    });
+    let table = table.lock();
+    assert_eq!((table.opens, table.closes, table.used()), (2000, 4000, 0));
+}
+
+#[test]
 fn trespassing_is_reported_where_it_is_checked() {
     let mut parameters = Pipes { checking: Checking::Page, allocator: true, ..Pipes::default() };
-    with(4, Books::clone, |mut table| {
-        assert!(table.round(4));
-        assert_eq!(table.trespass(), trespasses(&parameters));
+    with(4, Books::clone, |table| {
+        assert_eq!(rounds(table, 1, 4).lock().trespass(), trespasses(&parameters));
     });
     parameters.allocator = false;
     with(
         4,
         |_| Unchecked,
-        |mut table| {
-            assert!(table.round(4));
-            assert_eq!(table.trespass(), trespasses(&parameters));
+        |table| {
+            assert_eq!(rounds(table, 1, 4).lock().trespass(), trespasses(&parameters));
         },
     );
 }
@@ -104,15 +125,17 @@ fn trespassing_is_reported_where_it_is_checked() {
 #[test]
 fn parameters_are_read_and_wrong_ones_named() {
     assert_eq!(Load::parse("load=pipes"), Ok(Load::Pipes(Pipes::default())));
-    let expected = Pipes { pipes: 3, n: 5, checking: Checking::Page, common: true, allocator: true };
+    let expected =
+        Pipes { pipes: 3, n: 5, threads: 2, checking: Checking::Page, common: true, allocator: true };
     assert_eq!(expected.contradiction(), None);
-    let words = "load=pipes pipes=3 n=5 checking=page poisoned=common allocator=checked";
+    let words = "load=pipes pipes=3 n=5 threads=2 checking=page poisoned=common allocator=checked";
     assert_eq!(Load::parse(words), Ok(Load::Pipes(expected)));
     for (word, right) in [
         ("checking=on", "off, full or page"),
         ("poisoned=no", "own or common"),
         ("allocator=on", "checked or unchecked"),
         ("pipes=0", "1 to 1000"),
+        ("threads=0", "1 to 8, as many as the guest has vCPUs"),
     ] {
         let words = format!("load=pipes {word}");
         let message = Load::parse(&words).unwrap_err().to_string();
@@ -124,6 +147,8 @@ fn parameters_are_read_and_wrong_ones_named() {
 fn what_cannot_be_together_is_named() {
     let full = Pipes { checking: Checking::Full, common: true, ..Pipes::default() };
     assert!(full.contradiction().is_some_and(|text| text.contains("checking=page")));
+    let many = Pipes { pipes: 501, threads: 2, ..Pipes::default() };
+    assert!(many.contradiction().is_some_and(|text| text.contains("pipes x threads")));
     let off = Pipes { allocator: true, ..Pipes::default() };
     assert!(off.contradiction().is_some_and(|text| text.contains("allocator=checked")));
 }

@@ -75,7 +75,7 @@ pub struct BenchArgs {
     /// VMs, 1 to 256
     #[arg(long, value_name = "N")]
     pub vms: Option<u32>,
-    /// Virtual CPUs of each VM, 1 to 8
+    /// Virtual CPUs of each VM, 1 to 8, each with a thread (readv, pipes)
     #[arg(long, value_name = "N")]
     pub vcpus: Option<u32>,
     /// Memory of each VM, such as 96M
@@ -131,9 +131,15 @@ pub struct BenchArgs {
     /// How often each guest runs hackbench
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
-    /// Null calls (syscall) [default: 1000000]; calls of each tree (stacktrace), vectored reads (readv), rounds of 10 pipes (pipes) [default: 10000]
+    /// Null calls (syscall) [default: 1000000]; calls of each tree (stacktrace), vectored reads (readv) and rounds of pipes (pipes) of each thread [default: 10000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     pub calls: Option<u32>,
+    /// Bytes of the file that is read (readv) [default: 1K]
+    #[arg(long, value_name = "SIZE", value_parser = size::argument)]
+    pub file_size: Option<u64>,
+    /// Pipes that each thread has open at once (pipes) [default: 10]
+    #[arg(long, value_name = "N")]
+    pub pipes: Option<u32>,
     /// Write the results to this file [default: odometer/results/NAME-TIME.json in cargo's target directory]
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -215,7 +221,8 @@ const CPU: &str = "max";
 impl BenchArgs {
     /// Refuses what makes up a machine of many VMs, for a bench that has a machine of its own: `why` says which.
     fn refuse_shape(&self, why: &str) -> Result<()> {
-        let shaped = [self.setup, self.cpus, self.vms, self.vcpus].iter().any(Option::is_some);
+        let threads = self.vcpus.filter(|_| !matches!(self.kind, Kind::Readv | Kind::Pipes));
+        let shaped = [self.setup, self.cpus, self.vms, threads].iter().any(Option::is_some);
         let loaded = [self.groups, self.fds, self.loops, self.runs].iter().any(Option::is_some);
         let linux = self.kind == Kind::Boot || self.load == LoadName::Linux;
         ensure!(
@@ -251,6 +258,8 @@ fn measure(args: &BenchArgs) -> Result<Results> {
         scenarios != args.scenarios.is_empty(),
         "--scenario is for `bench scenario`, which needs at least one"
     );
+    ensure!(args.file_size.is_none() || args.kind == Kind::Readv, "--file-size is for `bench readv`");
+    ensure!(args.pipes.is_none() || args.kind == Kind::Pipes, "--pipes is for `bench pipes`");
     ensure!(args.marker.is_none() || args.kind == Kind::Boot, "--marker is for `bench boot`");
     ensure!(!args.share || args.scenarios.len() == 3, "--share takes three scenarios: floor, with, without");
     for path in [&args.json, &args.logs].into_iter().flatten() {

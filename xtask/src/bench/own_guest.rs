@@ -1,4 +1,4 @@
-//! One load of our own guest in one VM with one vCPU: how the benches of single loads run it.
+//! One load of our own guest in one VM, of which each vCPU has a CPU: how the benches of single loads run it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,8 +122,10 @@ fn prepare(
     deterministic: bool,
     (scratch, number): (&TempDir, usize),
 ) -> Result<(Launch, String)> {
+    // Benches without threads have refused --vcpus.
+    let vcpus = args.vcpus.unwrap_or(1);
     let machine = Machine {
-        cpus: 1,
+        cpus: vcpus,
         cpu: load.cpu.clone().unwrap_or_else(|| arm.cpu(CPU)),
         deterministic,
         multi_threaded: !deterministic && args.threads == Some(Threads::Multi),
@@ -131,7 +133,7 @@ fn prepare(
         ..Machine::default()
     };
     let vms = vec![Vm {
-        vcpus: 1,
+        vcpus,
         memory: MEMORY,
         bootargs: load.bootargs.clone(),
         ..Vm::new("load", Arc::clone(guest))

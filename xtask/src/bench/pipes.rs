@@ -10,8 +10,10 @@ use crate::results::{Published, Results, Variant};
 
 /// Rounds where none are asked for, as in the published runs.
 const CALLS: u32 = 10_000;
-/// Pipes in a round, as in the published runs.
+/// Pipes in a round where none are asked for, as in the published runs.
 const PIPES: u32 = 10;
+/// Pipes of all threads at most.
+const MOST: u32 = 1000;
 /// The rows: checking, poisoned, allocator, and what they are compared with.
 const ROWS: [([&str; 3], Option<&str>); 6] = [
     (["off", "own", "unchecked"], None),
@@ -29,6 +31,12 @@ const ROWS: [([&str; 3], Option<&str>); 6] = [
 pub fn run(args: &BenchArgs) -> Result<Results> {
     let n = args.calls.unwrap_or(CALLS);
     ensure!(n <= 100_000_000, "--calls {n}: `bench pipes` takes 1 to 100000000 rounds");
+    let (pipes, threads) = (args.pipes.unwrap_or(PIPES), args.vcpus.unwrap_or(1));
+    ensure!(
+        pipes > 0 && pipes.checked_mul(threads).is_some_and(|all| all <= MOST),
+        "--pipes {pipes}: `bench pipes` takes 1 to {} pipes for each of {threads} threads",
+        MOST / threads.max(1)
+    );
     let about = About {
         bench: "pipes",
         question: "What do checks by shadow memory cost an allocator, and why did the published ones cost so much?",
@@ -40,20 +48,21 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         variants: Vec::new(),
         shares: Vec::new(),
         notes: vec![
-            format!("{n} rounds of {PIPES} pipes."),
+            format!("Rounds of each thread: {n}, of {pipes} pipes; threads: {threads}."),
+            "A pipe's cost is the time until all threads have ended over the number of all pipes.".into(),
             "Published, other hardware: 5.685 s with a full shadow, 8.383 s by page with both causes (+47.5 %).".into(),
         ],
     };
     let loads = ROWS.map(|([checking, poisoned, allocator], base)| Load {
         name: format!("pipes, {}", name([checking, poisoned, allocator])),
         bootargs: format!(
-            "load=pipes pipes={PIPES} n={n} checking={checking} poisoned={poisoned} allocator={allocator}"
+            "load=pipes pipes={pipes} n={n} threads={threads} checking={checking} poisoned={poisoned} allocator={allocator}"
         ),
         cpu: None,
         selects: |record| record["kind"] == "pipes",
         rows: vec![row([checking, poisoned, allocator], base)],
     });
-    let opens = f64::from(PIPES) * f64::from(n);
+    let opens = f64::from(pipes) * f64::from(n) * f64::from(threads);
     own_guest::run(args, about, &loads, deterministic(args), |record| {
         let counted = (number(record, "opens")?, number(record, "closes")?);
         ensure!(
@@ -102,7 +111,16 @@ fn row(settings: [&str; 3], base: Option<&str>) -> Variant {
 
 #[cfg(test)]
 mod tests {
+    use super::super::args;
     use super::*;
+
+    #[test]
+    fn what_the_guest_would_refuse_is_refused_before_it_starts() {
+        let error = |line: &str| run(&args(line)).unwrap_err().to_string();
+        assert!(error("pipes --pipes 0").contains("--pipes 0"));
+        assert!(error("pipes --pipes 300 --vcpus 4").contains("1 to 250 pipes for each of 4 threads"));
+        assert!(error("pipes --calls 1000000000").contains("--calls 1000000000"));
+    }
 
     #[test]
     fn each_row_has_a_name_and_a_base_of_its_own() {

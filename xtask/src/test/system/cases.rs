@@ -327,18 +327,24 @@ fn loads() -> [Case; 4] {
     ];
     let traces =
         Case::scenario("load-stacktrace", scenario("cpus = 1", "", &traces)).expect(runs_well).quick();
-    let reads = ["off", "full", "page"]
-        .map(|checking| vm(checking, 1, &format!("load=readv n=20 checking={checking}"), ""));
-    let reads = Case::scenario("load-readv", scenario("cpus = 1", "", &reads)).expect(runs_well).quick();
-    let pipes = [
-        ("off", "off"),
-        ("full", "full"),
-        ("page", "page"),
-        ("common", "page poisoned=common"),
-        ("both", "page poisoned=common allocator=checked"),
+    let reads = [
+        ("off", 1, "off"),
+        ("full", 1, "full"),
+        ("page", 1, "page"),
+        ("threads", 3, "page size=300 threads=3"),
     ]
-    .map(|(name, checking)| vm(name, 1, &format!("load=pipes n=20 checking={checking}"), ""));
-    let pipes = Case::scenario("load-pipes", scenario("cpus = 1", "", &pipes)).expect(runs_well).quick();
+    .map(|(name, vcpus, more)| vm(name, vcpus, &format!("load=readv n=20 checking={more}"), ""));
+    let reads = Case::scenario("load-readv", scenario("cpus = 2", "", &reads)).expect(runs_well).quick();
+    let pipes = [
+        ("off", 1, "off"),
+        ("full", 1, "full"),
+        ("page", 1, "page"),
+        ("common", 1, "page poisoned=common"),
+        ("both", 1, "page poisoned=common allocator=checked"),
+        ("threads", 3, "page allocator=checked threads=3"),
+    ]
+    .map(|(name, vcpus, more)| vm(name, vcpus, &format!("load=pipes n=20 checking={more}"), ""));
+    let pipes = Case::scenario("load-pipes", scenario("cpus = 2", "", &pipes)).expect(runs_well).quick();
     [calls, traces, reads, pipes]
 }
 
