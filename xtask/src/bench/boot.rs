@@ -84,6 +84,7 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
             Quantity { key: "boot".into(), label: format!("boot, {unit}"), digits: 3, emulated: !deterministic },
             count("exits", "exits"),
             count("console", "of them, for the console"),
+            count("shadow", "shadow memory, bytes"),
         ],
         variants: Vec::new(),
         shares: Vec::new(),
@@ -133,7 +134,12 @@ fn values(captured: &Captured, marker: Option<&str>) -> Result<Vec<(&'static str
     let exits = report.exits();
     let console =
         CONSOLE_EXITS.iter().filter_map(|name| exits.by_reason.get(*name)).map(|reason| reason.count);
-    Ok(vec![("boot", boot), ("exits", exits.total as f64), ("console", console.sum::<u64>() as f64)])
+    let mut values =
+        vec![("boot", boot), ("exits", exits.total as f64), ("console", console.sum::<u64>() as f64)];
+    // Our guest says it; Linux has none.
+    let shadow = captured.guests.iter().find_map(|(_, record)| record["shadow_bytes"].as_f64());
+    values.extend(shadow.map(|bytes| ("shadow", bytes)));
+    Ok(values)
 }
 
 #[cfg(test)]
@@ -152,6 +158,9 @@ mod tests {
         assert!(values(&captured, Some("Run_/init")).is_ok() && values(&captured, Some("Run /init")).is_ok());
         let error = values(&captured, Some("login:")).unwrap_err().to_string();
         assert!(error.contains("--marker login:"), "{error}");
+        let own = format!("guest| @guest {{\"kind\":\"readv\",\"shadow_bytes\":4096,\"ok\":true}}\n{LOG}");
+        let found = values(&Captured::from_log(&own).unwrap(), None).unwrap();
+        assert_eq!(found.last(), Some(&("shadow", 4096.0)));
         let cut = Captured::from_log(&LOG.lines().take(3).collect::<Vec<_>>().join("\n")).unwrap();
         assert!(values(&cut, None).unwrap_err().to_string().contains("cut off"));
     }
