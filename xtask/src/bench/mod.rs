@@ -105,7 +105,7 @@ pub struct BenchArgs {
     /// Run again what gave this file, and compare
     #[arg(long, value_name = "RESULT.json", conflicts_with_all = ["kind", "load", "setup", "options", "policies", "trials", "warmup", "a", "b", "scenarios",
         "deterministic", "threads", "calls", "qemu", "kernel", "cpus", "vms", "vcpus", "memory", "cpu", "groups", "fds", "loops", "runs", "share",
-        "silence", "marker"])]
+        "silence", "marker", "file_size", "pipes"])]
     pub repeat: Option<PathBuf>,
     /// The boot ends when the guest has written this to its console, `_` for a space [default: when it powers off] (boot)
     #[arg(long, value_name = "TEXT")]
