@@ -266,7 +266,7 @@ impl Load {
             "selftest" => (Load::SelfTest { end: End::Off }, "end"),
             _ => return Err(ArgumentError::UnknownLoad(name)),
         };
-        for (key, value) in pairs().filter(|(key, _)| *key != "load") {
+        for (key, value) in pairs().filter(|(key, _)| !["load", "console"].contains(key)) {
             if let Some(expected) = set(&mut load, key, value) {
                 return Err(if expected.is_empty() {
                     ArgumentError::UnknownKey { load: name, key, known }

@@ -11,6 +11,7 @@ pub mod carrier;
 pub mod json;
 pub mod machine;
 pub mod messaging;
+pub mod output;
 pub mod pipes;
 pub mod queue;
 pub mod samples;

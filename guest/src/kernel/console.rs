@@ -1,6 +1,7 @@
 //! Lines on the console: built whole, sent whole.
 
 use arrayvec::ArrayString;
+use spin::Once;
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +9,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::arch::mmio::Registers;
 use crate::arch::uart::Uart;
 use crate::machine::Region;
+use crate::output::Output;
 use crate::sync::Lock;
 
 /// Longest line in bytes; what is longer is cut.
@@ -15,6 +17,7 @@ const LONGEST: usize = 512;
 
 static LINE: Lock<ArrayString<LONGEST>> = Lock::new(ArrayString::new_const());
 static BASE: AtomicUsize = AtomicUsize::new(0);
+static OUTPUT: Once<Output> = Once::new();
 
 fn uart() -> Option<Uart> {
     let base = BASE.load(Ordering::Relaxed);
@@ -43,9 +46,25 @@ fn send(line: &mut ArrayString<LONGEST>, arguments: fmt::Arguments<'_>) {
     }
 }
 
-/// Prints a line.
+/// Says once how much is written; until then it is all.
+pub fn limit(output: Output) {
+    OUTPUT.call_once(|| output);
+}
+
+fn shows(kind: &str) -> bool {
+    OUTPUT.get().is_none_or(|output| output.shows(kind))
+}
+
+/// Prints a line, if all is to be written.
 pub fn line(arguments: fmt::Arguments<'_>) {
-    send(&mut LINE.lock(), arguments);
+    record("", arguments);
+}
+
+/// Prints a record's line, if records of its kind are to be written.
+pub fn record(kind: &str, arguments: fmt::Arguments<'_>) {
+    if shows(kind) {
+        send(&mut LINE.lock(), arguments);
+    }
 }
 
 /// Prints a line without the lock, which a CPU that fails may hold.
@@ -64,12 +83,12 @@ pub fn drain() {
 /// Prints a JSON line behind the guest's marker, with schema version: `report!("kind", "\"key\":{}", value)`.
 macro_rules! report {
     ($kind:literal) => {
-        $crate::kernel::console::line(format_args!(concat!(
+        $crate::kernel::console::record($kind, format_args!(concat!(
             "@guest {{\"schema\":1,\"kind\":\"", $kind, "\"}}"
         )))
     };
     ($kind:literal, $format:literal $(, $value:expr)* $(,)?) => {
-        $crate::kernel::console::line(format_args!(
+        $crate::kernel::console::record($kind, format_args!(
             concat!("@guest {{\"schema\":1,\"kind\":\"", $kind, "\",", $format, "}}") $(, $value)*
         ))
     };

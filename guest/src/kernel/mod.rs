@@ -16,6 +16,7 @@ use crate::arch::{cpu, gic, mmu, psci};
 use crate::arguments::Load;
 use crate::json::Escaped;
 use crate::machine::{Machine, Region, blob_size};
+use crate::output::Output;
 use console::report;
 use memory::Arena;
 
@@ -130,6 +131,10 @@ pub fn start(device_tree: usize, started: u64) -> ! {
     start_interrupts();
     cpus::set_online(true);
     cpu::unmask_interrupts();
+    match Output::of(machine.bootargs) {
+        Some(output) => console::limit(output),
+        None => fail(format_args!("parameter console: it must be on, reduced or off")),
+    }
     match Load::parse(machine.bootargs) {
         Ok(load) => {
             let ok = crate::loads::run(load, arena);

@@ -242,6 +242,8 @@ impl Results {
         bases.into_iter().try_for_each(|base| there("base", base))?;
         let shares = self.shares.iter().flat_map(|of| [&of.floor, &of.with, &of.without]);
         shares.into_iter().try_for_each(|name| there("shares", name))?;
+        // The last second of the year 9999, as far as dates are written.
+        ensure!(self.started <= 253_402_300_799, "started: {} is no second of this era", self.started);
         for quantity in &self.quantities {
             ensure!(
                 quantity.digits <= 15,

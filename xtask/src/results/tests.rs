@@ -81,5 +81,6 @@ fn another_schema_is_refused_with_what_to_do() {
     assert!(spoilt(&|results| results.variants[1].base = Some("lost".into())).contains("no variant `lost`"));
     assert!(spoilt(&|results| results.variants[1].name = "off".into()).contains("`off` is there twice"));
     assert!(spoilt(&|results| results.quantities[0].digits = 70_000).contains("70000 digits"));
+    assert!(spoilt(&|results| results.started = 1 << 63).contains("started"));
     assert!(spoilt(&|results| results.command = vec!["--repeat".into()]).contains("--repeat"));
 }

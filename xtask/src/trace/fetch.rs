@@ -11,6 +11,7 @@ use odometer::trace::{Decoded, decode};
 use serde_json::json;
 
 use super::qmp::Monitor;
+use crate::interrupt::Interrupted;
 use crate::qemu::Launch;
 use crate::qemu::capture::{Captured, Limits, capture};
 use crate::qemu::console::Line;
@@ -30,6 +31,8 @@ enum Note {
     Place(u64, u64),
     /// The text has come.
     Now,
+    /// Another line.
+    Line,
 }
 
 /// A run, and the trace of it.
@@ -41,6 +44,12 @@ pub struct Run {
     pub trace: Decoded,
     /// The machine was stopped before it had come to its end.
     pub is_cut: bool,
+    /// A VM was stopped by the hypervisor, or it faulted itself, as far as the run went.
+    pub faulted: bool,
+    /// The text that was waited for has come.
+    pub came: bool,
+    /// What went wrong with the run; its trace is there all the same.
+    pub error: Option<anyhow::Error>,
 }
 
 /// Runs QEMU as [`capture`] does, and takes the trace.
@@ -64,31 +73,49 @@ pub fn run(
     let (sender, notes) = channel();
     let taker = {
         let (dump, elapsed) = (dump.clone(), until.elapsed);
-        thread::spawn(move || take(&socket, &dump, elapsed, &notes))
+        // Before the run is given up, its trace is taken.
+        let patience = Limits { silence: limits.silence * 9 / 10, total: limits.total * 9 / 10 };
+        thread::spawn(move || take(&socket, &dump, elapsed, &patience, &notes))
     };
+    let (mut faulted, mut came) = (false, false);
     let mut see = |line: &str| {
         // Nobody listens any more once the trace is taken.
         if let Some((base, bytes)) = place(line) {
             let _ = sender.send(Note::Place(base, bytes));
         }
-        if until.text.as_ref().is_some_and(|text| line.contains(text)) {
-            let _ = sender.send(Note::Now);
-        }
+        let record = Line::parse(line);
+        faulted |= matches!(&record, Line::Report(record) if record["kind"] == "fault");
+        // Guests' text is waited for, not the hypervisor's records.
+        let said =
+            !matches!(record, Line::Report(_)) && until.text.as_ref().is_some_and(|text| line.contains(text));
+        came |= said;
+        let _ = sender.send(if said { Note::Now } else { Note::Line });
         watch(line);
     };
     let captured = capture(&launch, limits, log, &mut see);
     drop(sender);
     let taken = taker.join().map_err(|_| anyhow::anyhow!("reading the trace failed"))?;
-    let (captured, is_cut) = match (captured, taken) {
-        (Ok(captured), taken) => (captured, taken?),
+    let (captured, end, error) = match (captured, taken) {
+        (Ok(captured), taken) => (captured, taken?, None),
+        (Err(error), _) if error.is::<Interrupted>() => return Err(error),
         // Cut in the middle of a record.
-        (Err(_), Ok(true)) => (Captured::default(), true),
-        (Err(error), _) => return Err(error),
+        (Err(_), Ok(End::Wanted)) => (Captured::default(), End::Wanted, None),
+        (Err(error), Ok(end)) => (Captured::default(), end, Some(error)),
+        (Err(error), Err(_)) => return Err(error),
+    };
+    let is_cut = end != End::Off;
+    let error = match end {
+        End::Late => Some(anyhow::anyhow!(
+            "the machine was stopped after {} s without a line on the console, or {} s in all; --for says when to stop it",
+            limits.silence.as_secs() * 9 / 10,
+            limits.total.as_secs() * 9 / 10
+        )),
+        _ => error,
     };
     let bytes = fs::read(&dump).with_context(|| format!("reading {}", dump.display()))?;
     let trace =
         decode(&bytes).map_err(|error| anyhow::anyhow!("the trace in the machine's memory: {error}"))?;
-    Ok(Run { captured, trace, is_cut })
+    Ok(Run { captured, trace, is_cut, faulted, came, error })
 }
 
 /// Where the trace is, if this line says so.
@@ -99,28 +126,50 @@ fn place(line: &str) -> Option<(u64, u64)> {
     Some((u64::from_str_radix(base, 16).ok()?, trace["bytes"].as_u64()?))
 }
 
-/// Waits for the moment, writes the machine's trace to `dump` and ends QEMU. Whether the machine had to be stopped for it.
-fn take(socket: &Path, dump: &Path, elapsed: Option<Duration>, notes: &Receiver<Note>) -> Result<bool> {
+/// How a run came to the moment of its trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The machine has switched itself off.
+    Off,
+    /// It was stopped as was asked for.
+    Wanted,
+    /// It was stopped because it took too long.
+    Late,
+}
+
+/// Waits for the moment, writes the machine's trace to `dump` and ends QEMU.
+fn take(
+    socket: &Path,
+    dump: &Path,
+    elapsed: Option<Duration>,
+    patience: &Limits,
+    notes: &Receiver<Note>,
+) -> Result<End> {
     let mut monitor = Monitor::connect(socket)?;
     let started = Instant::now();
+    let mut last = started;
     let mut place = None;
     let mut now = false;
-    let is_off = loop {
+    let end = loop {
         match notes.recv_timeout(Duration::ZERO) {
             Ok(Note::Place(base, bytes)) => place = Some((base, bytes)),
             Ok(Note::Now) => now = true,
+            Ok(Note::Line) => last = Instant::now(),
             Err(RecvTimeoutError::Timeout) => {
                 if monitor.is_off()? {
-                    break true;
+                    break End::Off;
                 }
                 if now || elapsed.is_some_and(|limit| started.elapsed() >= limit) {
-                    break false;
+                    break End::Wanted;
+                }
+                if last.elapsed() > patience.silence || started.elapsed() > patience.total {
+                    break End::Late;
                 }
             }
             Err(RecvTimeoutError::Disconnected) => bail!("the run ended before its trace was taken"),
         }
     };
-    if !is_off {
+    if end != End::Off {
         monitor.command("stop", &json!({}))?;
     }
     // The line may be on its way still.
@@ -134,7 +183,7 @@ fn take(socket: &Path, dump: &Path, elapsed: Option<Duration>, notes: &Receiver<
     let saved = match place {
         Some((base, bytes)) => {
             let arguments = json!({ "val": base, "size": bytes, "filename": dump });
-            monitor.command("pmemsave", &arguments).map(|_| !is_off)
+            monitor.command("pmemsave", &arguments).map(|_| end)
         }
         None => Err(anyhow::anyhow!(
             "the hypervisor has not said where its trace is: it needs the option trace=on, and must boot"

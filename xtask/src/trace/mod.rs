@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
+use crate::bench::writable;
 use crate::qemu::capture::{Captured, Limits};
 use crate::report::records::Report;
 use crate::{fit, image, interrupt, paths, run};
@@ -49,7 +50,7 @@ pub struct TraceArgs {
     #[arg(long = "for", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: Option<u64>,
     /// Stop the machine when a line with this text comes on the console
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub until: Option<String>,
 }
 
@@ -59,6 +60,13 @@ pub struct TraceArgs {
 /// A scenario that can't run, a run that fails or has no end, a log without a trace, a file that can't be written.
 pub fn run(args: TraceArgs) -> Result<ExitCode> {
     interrupt::watch()?;
+    let out = args.out.or_else(|| args.schedule.is_none().then(|| "trace.json".into()));
+    ensure!(out.is_none() || out != args.schedule, "--out and --schedule name the same file");
+    // Before anything long begins.
+    for path in [&out, &args.schedule].into_iter().flatten() {
+        writable(path)?;
+        ensure!(!path.is_dir(), "{}: is a directory; give a file's name", path.display());
+    }
     let taken = match args.from {
         Some(log) => from_log(&log)?,
         None => {
@@ -66,15 +74,17 @@ pub fn run(args: TraceArgs) -> Result<ExitCode> {
             of_run(args.what, &until)?
         }
     };
-    if let Some(path) = &args.schedule {
-        taken.write_schedule(path)?;
-    }
-    let out = args.out.or_else(|| args.schedule.is_none().then(|| "trace.json".into()));
     if let Some(out) = &out {
         taken.write(out)?;
     }
+    if let Some(path) = &args.schedule {
+        taken.write_schedule(path)?;
+    }
     let written: Vec<_> = [out, args.schedule].into_iter().flatten().collect();
     print!("{}", taken.summary(&written));
+    if let Some(error) = taken.error {
+        return Err(error.context("the trace is there, and the run went wrong"));
+    }
     Ok(if taken.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -97,6 +107,9 @@ fn of_run(mut what: run::What, until: &Until) -> Result<Taken> {
             println!("{line}");
         }
     })?;
+    let waited = until.text.as_ref().filter(|_| !(run.came || run.is_cut));
+    let never =
+        waited.map(|text| anyhow::anyhow!("--until {text}: never came; the trace is of the whole run"));
     Ok(Taken {
         trace: run.trace,
         names: scenario.vms.iter().flat_map(|vm| vm.names()).collect(),
@@ -107,7 +120,8 @@ fn of_run(mut what: run::What, until: &Until) -> Result<Taken> {
             "options": launch.boot.append,
         }),
         is_cut: run.is_cut,
-        failed: !run.is_cut && Report::read(&run.captured.reports)?.a_vm_failed(),
+        failed: run.faulted || (!run.is_cut && Report::read(&run.captured.reports)?.a_vm_failed()),
+        error: run.error.or(never),
     })
 }
 
@@ -124,5 +138,6 @@ fn from_log(path: &Path) -> Result<Taken> {
         about: json!({ "odometer": report.boot.version, "log": path }),
         is_cut: false,
         failed: report.a_vm_failed(),
+        error: None,
     })
 }

@@ -24,6 +24,8 @@ pub struct Taken {
     pub is_cut: bool,
     /// A VM did not end by itself.
     pub failed: bool,
+    /// What went wrong with the run.
+    pub error: Option<anyhow::Error>,
 }
 
 impl Taken {

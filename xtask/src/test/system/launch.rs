@@ -135,7 +135,7 @@ impl Bench {
         let mut watch = |line: &str| lines.push(line.to_owned());
         let ran = if let Some(until) = &case.traced {
             trace::fetch(&launch, &case.limits, Some(log), until, &mut watch)
-                .map(|run| (run.captured, Some(run.trace)))
+                .and_then(|run| run.error.map_or(Ok((run.captured, Some(run.trace))), Err))
         } else {
             capture(&launch, &case.limits, Some(log), &mut watch).map(|captured| (captured, None))
         };

@@ -12,14 +12,24 @@ pub fn case() -> Case {
     let vms = [
         vm("endless", 2, &endless, ""),
         vm("once", 2, MESSAGING, ""),
-        vm("quiet", 1, "load=idle seconds=0.01", ""),
+        vm("quiet", 1, "load=idle seconds=0.01 console=reduced", ""),
     ];
     Case::scenario("until", scenario("cpus = 2", "\"vm.until\" = '\"run\":1,'", &vms))
         .expect(|outcome| all_ended(outcome, 0))
         .expect(|outcome| guests_are_content(outcome, &["endless"]))
         .expect(adds_up)
         .expect(ended_in_time)
+        .expect(reduced)
         .quick()
+}
+
+/// A guest that is to write no more than how it ended does so.
+fn reduced(outcome: &Outcome<'_>) -> Result<()> {
+    let kinds =
+        outcome.captured.guests.iter().filter(|(vm, _)| vm == "quiet").map(|(_, record)| &record["kind"]);
+    let kinds: Vec<_> = kinds.collect();
+    ensure!(kinds == ["end"], "the guest wrote records {kinds:?}, not its end alone");
+    Ok(())
 }
 
 /// The first guest had said it, and not much more, when its VM ended.
