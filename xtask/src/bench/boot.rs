@@ -6,11 +6,11 @@
 use anyhow::{Context, Result, ensure};
 
 use super::BenchArgs;
-use super::harness::{About, count};
+use super::harness::{About, count, time};
 use super::rows::{self, Row};
 use crate::qemu::capture::Captured;
 use crate::report::records::Report;
-use crate::results::{Published, Quantity, Results, Variant};
+use crate::results::{Published, Results, Variant};
 use crate::scenario::{Scenario, Vm};
 use crate::{image, linux, run};
 
@@ -44,7 +44,6 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         "--marker and --set vm.until can't be given together"
     );
     let machine = rows::one_cpu(args);
-    let deterministic = machine.deterministic;
     let programs = image::build()?;
     let own_guest = run::read_kernel(&programs.guest.image)?;
     let packages = linux::packages(args.kernel.unwrap_or_default()).context("Linux guests")?;
@@ -91,12 +90,11 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         add(row("our guest, shadow memory", shadow, "off", published), vm, OWN_MARKER);
     }
 
-    let unit = if deterministic { "million instructions" } else { "ms (emulated)" };
     let about = About {
         bench: "boot",
         question: "How long does a boot take, and what part of it is console output?",
         quantities: vec![
-            Quantity { key: "boot".into(), label: format!("boot, {unit}"), digits: 3, emulated: !deterministic },
+            time(machine.deterministic, "boot", "boot"),
             count("exits", "exits"),
             count("console", "of them, for the console"),
             count("shadow", "shadow memory, bytes"),

@@ -106,6 +106,12 @@ pub fn cost(deterministic: bool, of: &str) -> Quantity {
     Quantity { key: "cost".into(), label, digits: 1, emulated: !deterministic }
 }
 
+/// How long something took, which is read in milliseconds: millions of instructions, or an emulator's time.
+pub fn time(deterministic: bool, key: &str, what: &str) -> Quantity {
+    let unit = if deterministic { "million instructions" } else { "ms (emulated)" };
+    Quantity { key: key.into(), label: format!("{what}, {unit}"), digits: 3, emulated: !deterministic }
+}
+
 /// A count.
 pub fn count(key: &str, label: &str) -> Quantity {
     Quantity { key: key.into(), label: label.into(), digits: 0, emulated: false }

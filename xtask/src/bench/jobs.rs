@@ -7,8 +7,10 @@ use anyhow::{Context, Result};
 
 use crate::interrupt;
 
-/// How many QEMUs run at once where the clock runs with instructions: their number then changes nothing.
-pub const DETERMINISTIC: usize = 2;
+/// How many QEMUs run at once: two where the clock runs with instructions, as their number then changes nothing.
+pub fn at_once(deterministic: bool) -> usize {
+    if deterministic { 2 } else { 1 }
+}
 
 /// Does all jobs, at most `at_once` at a time; the results are in the jobs' order.
 ///

@@ -128,7 +128,7 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         notes: arms.iter().filter_map(Arm::note).collect(),
     };
     let mut experiment = Experiment::begin(args, about, &programs, &launch)?;
-    let at_once = if args.deterministic { jobs::DETERMINISTIC } else { 1 };
+    let at_once = jobs::at_once(args.deterministic);
     let name = |job: &Job| arms[job.arm].name(job.run.name());
     let captured = experiment.measure(&list, name, at_once, args.trials.unwrap_or(1), |job, run, step| {
         let mut count = 0;

@@ -104,7 +104,7 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
     experiment.measure(
         &list,
         |job| job.row.clone(),
-        jobs::DETERMINISTIC,
+        jobs::at_once(true),
         trials,
         |job, run, step| {
             let mut launch = job.launch.clone();

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::arm::Arm;
 use super::harness::{About, Experiment, Measured, Run};
-use super::{BenchArgs, CPU, Threads, jobs};
+use super::{BenchArgs, CPU, jobs, rows};
 use crate::image::{self, Programs};
 use crate::qemu::Launch;
 use crate::qemu::capture::{Captured, Limits, capture};
@@ -101,7 +101,7 @@ pub fn run(
     // A load says nothing while it runs.
     let limits = args.limits(Limits { silence: SILENCE, total: 4 * SILENCE });
     let trials = args.trials.unwrap_or(if deterministic { 1 } else { TRIALS });
-    let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
+    let at_once = jobs::at_once(deterministic);
     experiment.measure(
         &list,
         |job| job.name.clone(),
@@ -128,9 +128,7 @@ fn prepare(
         cpus: vcpus,
         cpu: load.cpu.clone().unwrap_or_else(|| arm.cpu(CPU)),
         deterministic,
-        multi_threaded: !deterministic && args.threads == Some(Threads::Multi),
-        qemu: args.qemu.clone(),
-        ..Machine::default()
+        ..rows::one_cpu(args)
     };
     let vms = vec![Vm {
         vcpus,

@@ -88,7 +88,7 @@ pub fn measure(
     );
     let mut experiment = Experiment::begin(args, about, programs, launch)?;
     let limits = args.limits(Limits::default());
-    let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
+    let at_once = jobs::at_once(deterministic);
     let trials = args.trials.unwrap_or(trials);
     experiment.measure(
         &list,

@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::harness::{About, count};
+use super::harness::{About, count, time};
 use super::rows::{self, Row};
 use super::{BenchArgs, Threads};
 use crate::qemu::capture::Captured;
 use crate::report::records::Report;
-use crate::results::{Quantity, Results, ShareOf, Variant};
+use crate::results::{Results, ShareOf, Variant};
 use crate::scenario::Scenario;
 use crate::{image, run};
 
@@ -49,13 +49,7 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
         (true, _) => anyhow::bail!("--share: can't be given with --a and --b"),
         (false, _) => Vec::new(),
     };
-    let unit = if deterministic { "million instructions" } else { "ms (emulated)" };
-    let time = |key: &str, what: &str| Quantity {
-        key: key.into(),
-        label: format!("{what}, {unit}"),
-        digits: 3,
-        emulated: !deterministic,
-    };
+    let time = |key: &str, what: &str| time(deterministic, key, what);
     let about = About {
         bench: "scenario",
         question: "How long does a scenario take?",

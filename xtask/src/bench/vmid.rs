@@ -125,7 +125,7 @@ pub fn run(args: &BenchArgs) -> Result<Results> {
     for (place, bundle) in bundles.iter().enumerate() {
         let jobs: Vec<&Job> = list.iter().filter(|job| job.setup == place).collect();
         let launch = launch_of(jobs[0])?;
-        let at_once = if deterministic { jobs::DETERMINISTIC } else { 1 };
+        let at_once = jobs::at_once(deterministic);
         host::check_memory(&launch, at_once.min(jobs.len()))?;
         let limits = args.limits(bundle.setup.limits());
         let name = |job: &&Job| format!("setup {}, {}", bundle.setup.name, job.name);

@@ -79,11 +79,11 @@ pub fn run(
     };
     let (mut faulted, mut came) = (false, false);
     let mut see = |line: &str| {
+        let record = Line::parse(line);
         // Nobody listens any more once the trace is taken.
-        if let Some((base, bytes)) = place(line) {
+        if let Some((base, bytes)) = place(&record) {
             let _ = sender.send(Note::Place(base, bytes));
         }
-        let record = Line::parse(line);
         faulted |= matches!(&record, Line::Report(record) if record["kind"] == "fault");
         // Guests' text is waited for, not the hypervisor's records.
         let said =
@@ -119,8 +119,8 @@ pub fn run(
 }
 
 /// Where the trace is, if this line says so.
-fn place(line: &str) -> Option<(u64, u64)> {
-    let Line::Report(record) = Line::parse(line) else { return None };
+fn place(line: &Line) -> Option<(u64, u64)> {
+    let Line::Report(record) = line else { return None };
     let trace = record.get("trace")?;
     let base = trace["base"].as_str()?.strip_prefix("0x")?;
     Some((u64::from_str_radix(base, 16).ok()?, trace["bytes"].as_u64()?))
@@ -201,8 +201,9 @@ mod tests {
     #[test]
     fn the_place_is_in_the_first_record_if_there_is_a_trace() {
         let line = r#"@odometer {"schema":1,"kind":"boot","trace":{"base":"0x80000000","bytes":64}}"#;
-        assert_eq!(place(line), Some((1 << 31, 64)));
-        assert_eq!(place(r#"@odometer {"schema":1,"kind":"boot"}"#), None);
-        assert_eq!(place(r#"a| @odometer {"trace":{"base":"0x1","bytes":64}}"#), None, "a guest says so");
+        assert_eq!(place(&Line::parse(line)), Some((1 << 31, 64)));
+        assert_eq!(place(&Line::parse(r#"@odometer {"schema":1,"kind":"boot"}"#)), None);
+        let guests = r#"a| @odometer {"trace":{"base":"0x1","bytes":64}}"#;
+        assert_eq!(place(&Line::parse(guests)), None, "a guest says so");
     }
 }
